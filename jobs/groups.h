@@ -17,6 +17,8 @@ struct Groups {
   std::vector<GroupId> of_dense;
   std::vector<GroupId> of_experts;
   GroupId tensor, context, expert;  // meaningful where the degree is above 1
+  // The same place of the first and of the last stage, with tied weights in a pipeline (Megatron's embedding group).
+  GroupId tied;
 
   [[nodiscard]] GroupId over(Over kind) const;
 };

@@ -50,6 +50,7 @@ class ProgramWriter {
     program_.groups = groups_.all;
     forward();
     backward();
+    if (job_.model.tied && job_.layout.pp > 1) add_tied_gradients();
     update();
     return std::move(program_);
   }
@@ -301,6 +302,24 @@ class ProgramWriter {
     return written;
   }
 
+  // Behind all of backward: the other stage comes late.
+  void add_tied_gradients() {
+    const std::string name = model_parameters(job_.model).front().name;
+    for (const std::int32_t stage : {0, last_stage()}) {
+      const TensorId parameter = parameters_.at({name, stage % program_.stages});
+      const schedule::Tensor& gradient = program_.tensor(gradients_.at(parameter));
+      const CollectiveWork sum{.kind = Collective::AllReduce,
+                               .group = groups_.tied,
+                               .bytes = gradient.bytes(),
+                               .purpose = Purpose::TiedWeights};
+      Op& op = add_op(gradient.name + ".tied", Phase::Backward, stage, sum, {gradient.id},
+                      {gradient.id});
+      op.dtype = gradient.dtype;
+      std::erase(ready_, parameter);
+      ready_.push_back(parameter);
+    }
+  }
+
   void update() {
     std::map<TensorId, std::int32_t> home;
     for (const Played& played : played_) {
@@ -350,11 +369,6 @@ std::vector<std::string> notes_on(const Job& job) {
   }
   if (job.layout.cp > 1 && job.exchange == ContextExchange::Ring) {
     notes.emplace_back("exchange=ring: counted as a gather of keys and values before attention");
-  }
-  if (job.model.tied && job.layout.pp > 1) {
-    notes.emplace_back(
-        "tied weights: two tensors, on the first and on the last stage; the sum of their gradients "
-        "is left out");
   }
   if (job.model.experts && job.model.experts->shared_inner > 0 && job.layout.tp > 1) {
     notes.emplace_back("shared experts: what they gather and scatter over tp is left out");

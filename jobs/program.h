@@ -11,7 +11,10 @@
 // dp_shard dp is the shard group, and hsdp the one of its replicas. Where parameters are gathered and sums are
 // cut is no matter of the Program: Decisions (decisions.h).
 // With pipeline stages ops have theirs, layers spread evenly, the embedding on the first and the head on the
-// last; tied weights are two tensors then. Gradients of experts are averaged over edp; that each sums the tokens of ep
+// last. Tied weights are two tensors then, and the first and the last stage add up their gradients, whole and once
+// per step, before the ranks of dp do: so does DeepSpeed (_exec_reduce_tied_grads), while Megatron-Core adds the whole
+// gradients behind dp (_allreduce_word_embedding_grads). Bytes and sums are the same, both ways nothing runs beside
+// it, and before dp it holds for every Zero. Gradients of experts are averaged over edp; that each sums the tokens of ep
 // ranks is a constant factor, which is left out. Full recomputation repeats a layer's forward before its backward.
 //
 // SPDX-License-Identifier: Apache-2.0

@@ -72,7 +72,7 @@ Placed placements(const Draft& draft, const RoleDraft& role) {
     }
     if (std::holds_alternative<InlineStream>(placement.stream)) continue;
     const std::int32_t last = program.micro_steps - 1;
-    for (std::int32_t step = op->phase == Phase::Optimizer ? last : 0; step <= last; ++step) {
+    for (std::int32_t step = is_repeated(*op) ? 0 : last; step <= last; ++step) {
       const std::size_t at = position_of(draft, role, name, placement.op, step);
       if (!placed.emplace(at, &placement).second) throw InputError(name + " is placed twice");
     }

@@ -81,7 +81,7 @@ std::size_t position_of(const Draft& draft, const RoleDraft& role, const std::st
   if (at == kEnd) throw InputError(name + ": launch after unknown op " + std::to_string(id.value));
   const Program& program = draft.program();
   if (micro_step == program.micro_steps - 1) return at;
-  if (program.ops[at].phase == Phase::Optimizer) {
+  if (!is_repeated(program.ops[at])) {
     return role.backward_end[static_cast<std::size_t>(micro_step)];
   }
   // Every micro-step repeats the same ops in the same order.

@@ -104,7 +104,7 @@ void place_own(const Program& program, const Policy& policy, Schedule& schedule)
   for (const Op& op : program.ops) {
     const auto* work = std::get_if<CollectiveWork>(&op.work);
     if (work == nullptr || work->kind == Collective::SendRecv) continue;
-    if (op.phase == Phase::Optimizer) continue;
+    if (!is_repeated(op)) continue;
     const auto [stream, fresh] = streams.try_emplace(work->group, next);
     if (fresh) ++next;
     OpPlacement placement;

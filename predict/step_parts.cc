@@ -26,6 +26,7 @@ For purpose_of(const schedule::CollectiveWork& work) {
     case schedule::Purpose::ExpertParallel:
       return For::ExpertParallel;
     case schedule::Purpose::Pipeline:
+    case schedule::Purpose::TiedWeights:
       return For::Pipeline;
     case schedule::Purpose::GlobalNorm:
     case schedule::Purpose::ParameterSync:

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "schedule/gradient.h"
 #include "schedule/id_table.h"
 #include "schedule/visit.h"
 
@@ -161,6 +162,17 @@ class Inspector {
         " tensors besides the one that it writes, not one");
   }
 
+  void check_tied(const Op& op, const CollectiveWork& work) {
+    const auto gradient = op.writes.size() == 1 ? tensors_.find(op.writes.front()) : tensors_.end();
+    if (op.phase == Phase::Backward && work.kind == Collective::AllReduce &&
+        work.op == ReduceOp::Sum && op.reads == op.writes && gradient != tensors_.end() &&
+        is_gradient(gradient->second->kind)) {
+      return;
+    }
+    add("op " + op.name +
+        " sums tied weights, but is no all-reduce (sum) of one gradient in backward, in place");
+  }
+
   void check_work(const Op& op) {
     const auto bad = [&](const std::string& what) { add("op " + op.name + " has " + what); };
     const auto check_gemm = [&](const GemmWork& work) {
@@ -190,6 +202,7 @@ class Inspector {
                        [&](const CollectiveWork& work) {
                          if (work.bytes < Bytes(0)) bad("a message of negative size");
                          if (!groups_.contains(work.group)) bad("an unknown process group");
+                         if (work.purpose == Purpose::TiedWeights) check_tied(op, work);
                        }},
                op.work);
     if (op.stage < 0) bad("a negative stage");

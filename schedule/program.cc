@@ -104,6 +104,12 @@ Bytes Op::bytes() const {
   return total;
 }
 
+bool is_repeated(const Op& op) {
+  const auto* message = std::get_if<CollectiveWork>(&op.work);
+  const bool sums_ties = message != nullptr && message->purpose == Purpose::TiedWeights;
+  return op.phase != Phase::Optimizer && !sums_ties;
+}
+
 const Tensor& Program::tensor(TensorId id) const { return find_by_id(tensors, id, "tensor"); }
 const Op& Program::op(OpId id) const { return find_by_id(ops, id, "op"); }
 const ProcessGroup& Program::group(GroupId id) const {

@@ -61,11 +61,12 @@ enum class Purpose {
   ParameterSync,
   Reshard,
   ContextParallel,
-  ExpertParallel
+  ExpertParallel,
+  TiedWeights  // once per step: of the gradients of a weight that several stages hold
 };
 constexpr auto words_of(Purpose) {
   return words("tensor-parallel", "pipeline", "global-norm", "parameter-sync", "reshard",
-               "context-parallel", "expert-parallel");
+               "context-parallel", "expert-parallel", "tied-weights");
 }
 
 Bytes element_size(DType dtype);
@@ -217,6 +218,10 @@ struct Op {
 
   friend bool operator==(const Op&, const Op&) = default;
 };
+
+// Whether it runs in every micro-step: ops of forward and backward do, but for the sums of the gradients of
+// tied weights, which stand behind the last micro-step.
+bool is_repeated(const Op& op);
 
 struct ProcessGroup {
   GroupId id;

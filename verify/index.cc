@@ -8,6 +8,7 @@
 #include "schedule/visit.h"
 
 #include <algorithm>
+#include <map>
 
 namespace dovetail::schedule::verification {
 
@@ -33,7 +34,7 @@ Index::Index(const Program& original_in, const Merge& merge_in,
 void Index::collect_debts() {
   for (const Reduction& reduction : original.reductions) {
     if (debt_of_.at(reduction.gradient) < 0) {
-      debt_of_[reduction.gradient] = debts_.push_back({reduction.gradient, {}, Rational(), {}});
+      debt_of_[reduction.gradient] = debts_.push_back({reduction.gradient, {}, Rational(), {}, {}});
     }
     Debt& debt = debts_[debt_of_.at(reduction.gradient)];
     debt.reductions.push_back(reduction);
@@ -46,14 +47,33 @@ void Index::collect_debts() {
   for (Debt& debt : debts_) {
     if (averages) debt.factor = debt.factor / Rational(owed_micro_steps());
   }
+  collect_ties();
   const auto steps = static_cast<std::size_t>(std::max(1, program.micro_steps));
   for (Debt& debt : debts_) debt.producers.assign(steps, OpId{-1});
   for (const Op& op : program.ops) {
     const auto step = static_cast<std::size_t>(op.micro_step);
-    if (op.phase == Phase::Optimizer || step >= steps) continue;
+    if (!is_repeated(op) || step >= steps) continue;
     for (const TensorId id : op.writes) {
       const std::int32_t debt = debt_of(id);
       if (debt >= 0) debts_[debt].producers[step] = op.id;
+    }
+  }
+}
+
+// Gradients that ops of the original add up over one group.
+void Index::collect_ties() {
+  std::map<GroupId, std::vector<std::int32_t>> ties;
+  for (const Op& op : original.ops) {
+    const auto* message = std::get_if<CollectiveWork>(&op.work);
+    if (message == nullptr || message->purpose != Purpose::TiedWeights) continue;
+    const std::int32_t debt = debt_of(op.writes.front());
+    if (debt >= 0) ties[message->group].push_back(debt);
+  }
+  for (const auto& [group, debts] : ties) {
+    for (const std::int32_t debt : debts) {
+      for (const std::int32_t other : debts) {
+        if (other != debt) debts_[debt].tied.push_back(other);
+      }
     }
   }
 }

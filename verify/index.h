@@ -29,6 +29,8 @@ struct Debt {
   // micro-steps.
   Rational factor;
   std::vector<OpId> producers;  // its last writer in each micro-step
+  std::vector<std::int32_t>
+      tied;  // debts of the gradients that an op adds to it (Purpose::TiedWeights)
 };
 
 class Index {
@@ -70,6 +72,7 @@ class Index {
  private:
   [[nodiscard]] std::string op_name(OpId id) const;
   void collect_debts();
+  void collect_ties();
 
   IdTable<OpId, const Op*> ops_{nullptr};
   IdTable<TensorId, const Tensor*> tensors_{nullptr};

@@ -4,7 +4,8 @@
 // ordered by happens-before but touch the same memory, that is reported as a race; so what holds in
 // this order holds in every order. Each cell of memory (memory.h) carries a Value (value.h):
 //   - the producer of an owed gradient starts a value, Accumulate joins values, Scale and averages
-//     multiply them, a collective adds its group, a copy copies;
+//     multiply them, a collective adds its group, a copy copies, the sum of tied weights adds what the
+//     other stages' gradients hold by then;
 //   - every read in the optimizer phase asks for all micro-steps, all groups that are owed, and the
 //     owed factor; a backward op that reads a gradient after its producer asks for the same within
 //     its micro-step, unless it is linear (Accumulate);
@@ -25,6 +26,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -47,6 +49,15 @@ class Interpreter {
   // And the one after it, where the end of the first leaves anything open. REQUIRES: run() of all roles found
   // nothing: what one of them does wrong would be told again of the others.
   void run_second();
+
+  // How a gradient stands when an op adds those that it is tied to: its ranks must find them alike.
+  struct Tie {
+    Rational factor;
+    std::vector<std::int64_t> groups;  // over which it was reduced
+    friend bool operator==(const Tie&, const Tie&) = default;
+  };
+  // By the op's group, after run().
+  [[nodiscard]] const std::map<GroupId, Tie>& ties() const { return ties_; }
 
  private:
   struct Fault {
@@ -87,6 +98,7 @@ class Interpreter {
   void write_shards(const ShardUpdate& update, const Op& op);
   void write_gradient(const Op& op, TensorId gradient, Rational factor);
   void write_other(const Op& op, TensorId tensor);
+  void add_tied(const CollectiveWork& message, TensorId tensor);
   void accumulate(const Op& op, const Accumulate& sum);
   // Whether what it adds is followed in its target: such a sum may be formed before the reduction.
   [[nodiscard]] bool sums_gradients(const Op& op) const;
@@ -148,6 +160,7 @@ class Interpreter {
     Bytes bytes;
   };
   std::vector<Stay> stays_;
+  std::map<GroupId, Tie> ties_;
   // What collectives took: piece (by own cell), contributions and group.
   std::set<std::tuple<std::int32_t, SetId, GroupId>> taken_;
   Indexed<CellId, char> read_by_optimizer_;  // by own cell of an owed gradient

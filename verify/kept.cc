@@ -42,6 +42,13 @@ bool same_communication(const Work& a, const Work& b) {
   return message == nullptr ? !std::holds_alternative<CollectiveWork>(b) : a == b;
 }
 
+// The op on another tensor of as many elements: its message has that one's type.
+Op moved_onto(Op op, const Tensor& tensor) {
+  std::get<CollectiveWork>(op.work).bytes = tensor.bytes();
+  op.dtype = tensor.dtype;
+  return op;
+}
+
 class KeptCheck {
  public:
   KeptCheck(const Index& index, std::vector<Problem>& problems)
@@ -141,7 +148,7 @@ class KeptCheck {
     unrolled_ = plan_.micro_steps != original_.micro_steps;
     if (!unrolled_) return;
     for (const Op& op : original_.ops) {
-      if (op.phase == Phase::Optimizer || index_.op(op.id) == nullptr) continue;
+      if (!is_repeated(op) || index_.op(op.id) == nullptr) continue;
       originals_.try_emplace(op.name, originals_.size());
     }
     // A plan that has them all has no more micro-steps than this, whatever it says.
@@ -177,8 +184,12 @@ class KeptCheck {
       return bad("op " + op.name + " is missing");
     }
     known_[op.id] = 1;
-    const bool repeated = unrolled_ && op.phase != Phase::Optimizer;
-    check_kept_op(op, *last, repeated ? plan_.micro_steps - 1 : op.micro_step);
+    const bool repeated = unrolled_ && is_repeated(op);
+    const bool is_late = unrolled_ && op.phase != Phase::Optimizer;
+    const TensorId target = op.writes.empty() ? kNone : sum_of(op.writes.front());
+    const bool is_moved = is_late && !repeated && target != op.writes.front();
+    check_kept_op(is_moved ? moved_onto(op, *index_.tensor(target)) : op, *last,
+                  is_late ? plan_.micro_steps - 1 : op.micro_step);
     if (!repeated) return;
     const std::size_t original = originals_.at(op.name);
     for (std::int32_t step = 0; step + 1 < plan_.micro_steps; ++step) {
@@ -243,7 +254,7 @@ class KeptCheck {
 
   // The tensor that stands for `id` in an op of the original.
   bool is_kept_as(const Op& op, TensorId id, TensorId other) const {
-    if (op.phase == Phase::Optimizer) return other == sum_of(id);
+    if (!is_repeated(op)) return other == sum_of(id);
     if (other == id) return true;
     const Tensor& given = *given_.at(id);
     const Tensor* found = index_.tensor(other);

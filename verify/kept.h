@@ -9,8 +9,8 @@
 //   - every gradient needs the original's reductions; with averaged micro-steps their scales multiply
 //     to 1/k of the original's
 //   - every op of forward and backward is there, once in each micro-step (the last one under its own
-//     id, the others as "name@0", "name@1", ...), and every op of the optimizer once, with the same
-//     operands: but the optimizer reads a gradient's sum where there is one, and in a pipeline what
+//     id, the others as "name@0", "name@1", ...), and every op of the optimizer and every sum of tied weights
+//     once, with the same operands: but those read a gradient's sum where there is one, and in a pipeline what
 //     is no parameter and needs no reduction may go by a copy of its own per micro-step and stage
 //   - an update that is gone is made up for by sharded updates: each element of its gradients once,
 //     beside the same element of the parameter that the update would have written, and with all its

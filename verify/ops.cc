@@ -70,6 +70,9 @@ void Interpreter::write_all(const Op& op) {
     check_shards(*update, op);
     return write_shards(*update, op);
   }
+  const auto* message = std::get_if<CollectiveWork>(&op.work);
+  if (message != nullptr && message->purpose == Purpose::TiedWeights)
+    return add_tied(*message, op.writes.front());
   for (const TensorId id : op.writes) {
     touch(memory_.own(id), Access::Write);
     if (std::holds_alternative<ZeroFill>(op.effect)) {
@@ -198,6 +201,37 @@ void Interpreter::write_other(const Op& op, TensorId tensor) {
   // Communication that only moves a value hands on what is incomplete about it.
   for (const TensorId from : op.reads) {
     if (value(memory_.own(from).first).shard) value(own.first).shard = true;
+  }
+}
+
+// All micro-steps of the gradient are there, and then those of the ones that it is tied to.
+void Interpreter::add_tied(const CollectiveWork& message, TensorId tensor) {
+  const Cells own = memory_.own(tensor);
+  touch(own, Access::Write);
+  for (std::int32_t i = 0; i < own.count; ++i) {
+    Value& held = value(own.first + i);
+    const std::vector<Contribution> mine = contributions_.members(held.contributions);
+    const bool is_complete = std::ranges::all_of(mine, [&](const Contribution& from) {
+      return contributions_.micro_steps(from) == index_.program.micro_steps;
+    });
+    if (held.state != Value::State::Written || held.partial || mine.empty() || !is_complete) {
+      add(ProblemKind::ReducedTooEarly,
+          label() + " runs before the last write of " + index_.name(tensor));
+    }
+    ties_[message.group] = {.factor = held.factor, .groups = groups_.members(held.groups)};
+    for (const Contribution& from : mine) {
+      for (const std::int32_t other : index_.debts()[from.debt].tied) {
+        for (std::int32_t step = 0; step < index_.program.micro_steps; ++step) {
+          const auto both =
+              contributions_.join(held.contributions, contributions_.single(other, step));
+          if (!both) {
+            add(ProblemKind::ReducedTwice, label() + " adds tied gradients a second time");
+            return;
+          }
+          held.contributions = *both;
+        }
+      }
+    }
   }
 }
 

@@ -120,6 +120,14 @@ std::optional<Interpreter::Fault> Interpreter::fault_of(const Value& found, Rati
                        " micro-steps of " + index_.name(index_.debts()[from.debt].gradient)};
     }
   }
+  for (const Contribution& from : contributions_.members(found.contributions)) {
+    for (const std::int32_t other : index_.debts()[from.debt].tied) {
+      if (contributions_.has(found.contributions, other)) continue;
+      return Fault{ProblemKind::NotReduced,
+                   " without " + index_.name(index_.debts()[other].gradient) +
+                       ", the gradient of the same weight on another stage"};
+    }
+  }
   if (found.shard && extent == Extent::Whole) {
     return Fault{ProblemKind::WrongReduction, ", of which it has only this rank's shard"};
   }

@@ -5,6 +5,7 @@
 #include "verify/verify.h"
 
 #include <deque>
+#include <map>
 
 #include "verify/index.h"
 #include "verify/interpreter.h"
@@ -42,6 +43,15 @@ std::vector<Problem> verify(const Program& original, const ScheduledProgram& pla
     const RankProgram& role = plan.roles[i];
     verification::check_op_order(index, role, problems);
     interpreters.emplace_back(index, memory, losses, role, completions, problems).run();
+  }
+  std::map<GroupId, verification::Interpreter::Tie> ties;
+  for (const verification::Interpreter& interpreter : interpreters) {
+    for (const auto& [group, tie] : interpreter.ties()) {
+      if (ties.try_emplace(group, tie).first->second == tie) continue;
+      problems.push_back({ProblemKind::WrongReduction,
+                          "the gradients of a tied weight meet over " + index.group(group)->name +
+                              " scaled differently, or reduced over different groups"});
+    }
   }
   if (problems.empty()) {
     for (verification::Interpreter& interpreter : interpreters) interpreter.run_second();

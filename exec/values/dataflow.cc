@@ -433,9 +433,9 @@ class Deriver {
     const bool has_root = schedule::traits_of(work.kind).rooted();
     const auto index =
         static_cast<std::size_t>(std::find(group.begin(), group.end(), rank) - group.begin());
-    if (work.purpose == schedule::Purpose::GlobalNorm &&
-        std::any_of(group.begin(), group.end(), [&](Rank peer) { return !runs(peer, op); })) {
-      return of_stages(op, group, rank);
+    if (std::any_of(group.begin(), group.end(), [&](Rank peer) { return !runs(peer, op); })) {
+      if (work.purpose == schedule::Purpose::GlobalNorm) return of_stages(op, group, rank);
+      if (work.purpose == schedule::Purpose::TiedWeights) return of_ties(op, group, index);
     }
     std::vector<Content> contents(group.size());
     for (std::size_t i = 0; i < group.size(); ++i) {
@@ -468,6 +468,21 @@ class Deriver {
       squares.insert(squares.end(), part.squares.begin(), part.squares.end());
     }
     return {.content = std::nullopt, .squares = squares};
+  }
+
+  // Gradients of one weight that stages add up, likewise.
+  Entry of_ties(const Op& op, std::span<const Rank> group, std::size_t index) {
+    const auto& work = std::get<schedule::CollectiveWork>(op.work);
+    const std::vector<const Op*> own = meetings_of(group[index], op);
+    const auto nth = static_cast<std::size_t>(std::find(own.begin(), own.end(), &op) - own.begin());
+    const auto [brought, fresh] = brought_.try_emplace({work.group, group.front(), nth});
+    std::vector<Content>& contents = brought->second;
+    for (std::size_t i = 0; fresh && i < group.size(); ++i) {
+      const std::vector<const Op*> all = meetings_of(group[i], op);
+      const Entry part = nth < all.size() ? state_[group[i]][all[nth]->reads.at(0)] : Entry();
+      contents.push_back(part.content.value_or(Content()));
+    }
+    return {.content = received(work, contents, index)};
   }
 
   // The rank's collectives over the op's group.
@@ -544,7 +559,7 @@ class Deriver {
   std::set<TensorId> frozen_;     // ... of those the ones that nothing updates
   std::set<TensorId> seen_;       // gradients with one by an opaque op
   std::map<Rank, std::map<TensorId, Entry>> state_;
-  // Of norms of several stages: by group, first rank of its instance, and how many came before.
+  // Of norms and tied gradients of several stages: by group, first rank of its instance, and how many came before.
   std::map<std::tuple<GroupId, Rank, std::size_t>, std::vector<Content>> brought_;
   std::map<TensorId, Content> updated_;  // parameters
   std::map<TensorId, schedule::DType> summed_in_;

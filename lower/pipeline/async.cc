@@ -16,7 +16,8 @@ std::optional<OpId> last_op(const Program& program, std::int32_t role,
                             const std::optional<PipelineStep>& step) {
   std::optional<OpId> last;
   for (const Op& op : program.ops) {
-    if (op.phase != Phase::Backward || op.stage % program.stages != role) continue;
+    if (op.phase != Phase::Backward || !is_repeated(op) || op.stage % program.stages != role)
+      continue;
     const bool of_step =
         !step || (op.micro_step == step->micro_step && op.stage / program.stages == step->chunk);
     if (of_step) last = op.id;

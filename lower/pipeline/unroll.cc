@@ -86,14 +86,15 @@ std::vector<Read> reads_in(const Program& program, const std::vector<std::size_t
 }
 
 // Puts the ops in the order of one micro-batch: forward of stage 0, 1, ..., backward of the last,
-// ..., 0, then the optimizer. Refuses where a read would then see another write than before.
+// ..., 0, the sums of tied weights, then the optimizer. Refuses where a read would then see another write than before.
 std::optional<Refusal> sort_by_stage(Program& program) {
   std::vector<std::size_t> order(program.ops.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   const auto when = [&](std::size_t i) {
     const Op& op = program.ops[i];
     const std::int32_t forward = op.phase == Phase::Forward ? op.stage : 0;
-    return std::pair(op.phase, op.phase == Phase::Backward ? -op.stage : forward);
+    const std::int32_t backward = is_repeated(op) ? -op.stage : 1;
+    return std::pair(op.phase, op.phase == Phase::Backward ? backward : forward);
   };
   const std::vector<Read> before = reads_in(program, order);
   std::ranges::stable_sort(order, {}, when);
@@ -129,7 +130,8 @@ class Unroller {
     std::map<std::tuple<std::int32_t, Phase, std::int32_t>, std::vector<std::size_t>> steps;
     for (std::size_t i = 0; i < program().ops.size(); ++i) {
       const Op& op = program().ops[i];
-      if (op.phase == Phase::Optimizer) continue;
+      if (op.phase != Phase::Optimizer && !is_repeated(op)) mark_last(op);
+      if (!is_repeated(op)) continue;
       steps[{op.stage % shape_.stages, op.phase, op.stage / shape_.stages}].push_back(i);
     }
     // Earlier micro-batches' ops wait here for the next step of the last one, and go before it.
@@ -148,7 +150,7 @@ class Unroller {
         }
       }
     }
-    insert_before_optimizer(take(waiting));
+    insert_behind_micro_steps(take(waiting));
     Program result = std::move(editor_).commit();
     result.micro_steps = shape_.micro_steps;
     return result;
@@ -189,8 +191,8 @@ class Unroller {
     return known;
   }
 
-  void insert_before_optimizer(std::vector<Op> ops) {
-    const auto first = std::ranges::find(program().ops, Phase::Optimizer, &Op::phase);
+  void insert_behind_micro_steps(std::vector<Op> ops) {
+    const auto first = std::ranges::find_if_not(program().ops, is_repeated);
     if (first == program().ops.end()) return editor_.append(std::move(ops));
     editor_.insert_before(first->id, std::move(ops));
   }

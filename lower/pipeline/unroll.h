@@ -13,6 +13,8 @@
 //   are tensors of their own per micro-batch. Owed gradients, and those that the optimizer reads,
 //   are shared: one stage runs its micro-batches one after another and adds each to its sum at
 //   once.
+// - The sums of tied weights' gradients (Purpose::TiedWeights) run once, behind a stage's last backward, on
+//   the sums over the micro-batches.
 // - Every read sees the write that it saw before, in its micro-batch: checked, not assumed.
 //
 // Ops keep their virtual stage; stage s runs on role s mod P.

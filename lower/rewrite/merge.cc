@@ -26,7 +26,7 @@ Program repeat(Program program, std::int32_t times) {
   std::vector<Op> earlier;
   for (std::int32_t step = 0; step + 1 < times; ++step) {
     for (const Op& op : ops) {
-      if (op.phase == Phase::Optimizer) continue;
+      if (!is_repeated(op)) continue;
       Op copy = op;
       copy.id = editor.new_op_id();
       copy.name += "@" + std::to_string(step);
@@ -77,8 +77,8 @@ class Accumulator {
   struct Uses {
     std::map<std::int32_t, std::size_t> last_write;  // micro-step -> position of the op
     std::optional<std::size_t> reader;               // in backward, after the last write
-    bool in_optimizer = false;
-    std::int32_t writes = 0;  // by ops of any phase
+    bool in_optimizer = false;                       // or by what ties weights
+    std::int32_t writes = 0;                         // by ops of any phase
   };
 
   [[nodiscard]] const Program& program() const { return editor_.program(); }
@@ -87,14 +87,14 @@ class Accumulator {
     for (std::size_t i = 0; i < program().ops.size(); ++i) {
       const Op& op = program().ops[i];
       for (const TensorId id : op.reads) {
-        if (op.phase == Phase::Optimizer) {
+        if (!is_repeated(op)) {
           uses_[id].in_optimizer = true;
         } else if (std::ranges::count(op.writes, id) == 0) {
           uses_[id].reader = i;
         }
       }
       for (const TensorId id : op.writes) ++uses_[id].writes;
-      if (op.phase == Phase::Optimizer) continue;
+      if (!is_repeated(op)) continue;
       for (const TensorId id : op.writes) {
         uses_[id].last_write[op.micro_step] = i;
         uses_[id].reader.reset();
@@ -131,7 +131,7 @@ class Accumulator {
     if (last == uses_[gradient].last_write.end()) return true;
     for (std::size_t i = last->second + 1; i < program().ops.size(); ++i) {
       const Op& op = program().ops[i];
-      if (i == cast || op.phase == Phase::Optimizer || op.micro_step != step) continue;
+      if (i == cast || !is_repeated(op) || op.micro_step != step) continue;
       if (std::ranges::count(op.reads, gradient) > 0) return true;
     }
     return false;
@@ -214,7 +214,7 @@ class Accumulator {
       std::map<std::pair<std::int32_t, std::int32_t>, std::size_t> ends;  // (micro-step, stage)
       for (std::size_t i = 0; i < program().ops.size(); ++i) {
         const Op& op = program().ops[i];
-        if (op.phase == Phase::Backward) ends[{op.micro_step, op.stage}] = i;
+        if (op.phase == Phase::Backward && is_repeated(op)) ends[{op.micro_step, op.stage}] = i;
       }
       std::ranges::stable_sort(accumulates_, {}, &std::pair<std::size_t, Op>::first);
       for (auto& [position, op] : accumulates_) {
@@ -227,10 +227,10 @@ class Accumulator {
     }
   }
 
-  // The optimizer reads (and clips in place) the sums, and pays for their width.
+  // The optimizer reads (and clips in place) the sums, and pays for their width; so does what ties weights.
   void redirect_optimizer() {
     for (const Op& op : program().ops) {
-      if (op.phase != Phase::Optimizer || removed_.contains(op.id)) continue;
+      if (is_repeated(op) || removed_.contains(op.id)) continue;
       Op redirected = op;
       for (auto* list : {&redirected.reads, &redirected.writes}) {
         for (TensorId& id : *list) {
@@ -247,6 +247,11 @@ class Accumulator {
 
   // A sum in place of this tensor: the same elements in another dtype.
   void widen(Op& op, const Tensor& read) const {
+    auto* message = std::get_if<CollectiveWork>(&op.work);
+    if (message != nullptr && message->purpose == Purpose::TiedWeights) {
+      message->bytes = element_size(merge_.dtype) * read.numel();
+      op.dtype = merge_.dtype;
+    }
     auto* work = std::get_if<MemoryWork>(&op.work);
     if (work == nullptr) return;
     const Bytes more = element_size(merge_.dtype) * read.numel() - read.bytes();

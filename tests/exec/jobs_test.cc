@@ -151,6 +151,14 @@ std::int64_t wrong_when_damaged(const ScheduledProgram& plan, const std::set<std
       .wrong;
 }
 
+std::string name_of(const ::testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  for (char& letter : name) {
+    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
+  }
+  return name;
+}
+
 class JobsOnRanksTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(JobsOnRanksTest, FindEveryValueThatTravels) {
@@ -161,6 +169,41 @@ TEST_P(JobsOnRanksTest, FindEveryValueThatTravels) {
   EXPECT_GT(check.checked, 0);
   RecordProperty("checked", std::to_string(check.checked));
 }
+
+class TiedJobsTest : public ::testing::TestWithParam<std::string> {};
+
+// What the update of a weight must find on a rank.
+std::vector<values::Term> updated_with(const ScheduledProgram& plan, Rank rank,
+                                       const std::string& weight) {
+  for (const auto& look : values::expectations(plan, rank).observations) {
+    const schedule::Op& op = plan.program.op(look.op);
+    if (op.phase != schedule::Phase::Optimizer) continue;
+    if (plan.program.tensor(look.tensor).name.starts_with(weight + ".grad"))
+      return look.expected.front().terms;
+  }
+  return {};
+}
+
+TEST_P(TiedJobsTest, BothStagesUpdateTheirCopyWithTheSameSum) {
+  const ScheduledProgram plan = plan_of_job(GetParam());
+  const auto stage = static_cast<std::int32_t>(plan.program.world_size / plan.program.stages);
+  for (std::int32_t rank = 0; rank < stage; ++rank) {
+    const auto first = updated_with(plan, Rank{rank}, "model.embed_tokens.weight");
+    ASSERT_FALSE(first.empty());
+    // Of two gradients, each of every micro-batch.
+    std::set<TensorId> summed;
+    for (const values::Term& term : first) summed.insert(term.tensor);
+    EXPECT_EQ(summed.size(), 2U);
+    const Rank last{static_cast<std::int32_t>(plan.program.world_size) - stage + rank};
+    EXPECT_EQ(first, updated_with(plan, last, "lm_head.tied.weight"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, TiedJobsTest,
+                         ::testing::Values("tiny_tied:pp=4,gbs=8", "tiny_tied:tp=2,pp=2,dp=2,gbs=8",
+                                           "tiny_tied:pp=2,dp=2,zero=1,gbs=8",
+                                           "tiny_tied:pp=2,dp_shard=2,gbs=8"),
+                         name_of);
 
 // One message of each kind, the last of the step, and then the sums of gradients.
 class DamagedJobsTest : public ::testing::TestWithParam<std::string> {};
@@ -185,14 +228,6 @@ TEST_P(DamagedJobsTest, AWrongElementIsFoundInEveryKindOfMessage) {
   EXPECT_GT(wrong_when_damaged(plan, buckets), 0);
 }
 
-std::string name_of(const ::testing::TestParamInfo<std::string>& info) {
-  std::string name = info.param;
-  for (char& letter : name) {
-    if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
-  }
-  return name;
-}
-
 INSTANTIATE_TEST_SUITE_P(
     Layouts, JobsOnRanksTest,
     ::testing::Values("tiny_llama:tp=2,pp=2,dp=2,gbs=8", "tiny_llama:tp=2,sp=no,pp=2,dp=2,gbs=4",
@@ -204,14 +239,18 @@ INSTANTIATE_TEST_SUITE_P(
                       "tiny_llama:cp=2,dp_shard=2", "tiny_llama:dp=2,dp_shard=2",
                       "tiny_mixtral:ep=4,dp=4,gbs=8", "tiny_mixtral:ep=2,tp=2,dp=2",
                       "tiny_mixtral:ep=2,pp=2,dp=2,gbs=4", "tiny_mixtral:ep=2,etp=2,tp=2,dp=2",
-                      "tiny_mixtral:ep=2,dp=4,zero=1"),
+                      "tiny_mixtral:ep=2,dp=4,zero=1", "tiny_tied:pp=2,gbs=1",
+                      "tiny_tied:pp=4,gbs=8", "tiny_tied:tp=2,pp=2,dp=2,gbs=8",
+                      "tiny_tied:pp=2,vp=2,dp=2,zero=1,gbs=4", "tiny_tied:pp=2,dp=2,zero=2,gbs=8",
+                      "tiny_tied:pp=2,dp_shard=2,gbs=8", "tiny_tied:pp=2,dp=2,dp_shard=2,gbs=8"),
     name_of);
 
 // Between them every purpose with every collective that it has.
 INSTANTIATE_TEST_SUITE_P(Layouts, DamagedJobsTest,
                          ::testing::Values("tiny_llama:tp=2,pp=2,dp=2,gbs=4",
                                            "tiny_llama:tp=2,sp=no,dp=2", "tiny_llama:cp=2,dp=2",
-                                           "tiny_mixtral:ep=2,dp=2,zero=1"),
+                                           "tiny_mixtral:ep=2,dp=2,zero=1",
+                                           "tiny_tied:pp=2,dp=2,gbs=4"),
                          name_of);
 
 }  // namespace

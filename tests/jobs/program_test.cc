@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 
 #include <map>
@@ -63,7 +64,10 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         "qwen3_0.6b:dp=4", "qwen3_0.6b:dp=2,tp=2", "qwen3_0.6b:dp=2,tp=2,sp=no",
         "qwen3_0.6b:tp=2,async_tp=yes,dp=2", "qwen3_0.6b:cp=2,dp=2", "qwen3_0.6b:pp=2,dp=2,gbs=8",
-        "qwen3_0.6b:tp=2,pp=2,dp=2,gbs=8", "llama3_8b:pp=2,vp=2,dp=2,gbs=8",
+        "qwen3_0.6b:tp=2,pp=2,dp=2,gbs=8", "qwen3_0.6b:pp=2,gbs=1",
+        "qwen3_0.6b:pp=4,dp=2,gbs=8,zero=1", "qwen3_0.6b:pp=2,dp=2,gbs=8,zero=2",
+        "qwen3_0.6b:pp=2,dp_shard=2,gbs=8", "qwen3_0.6b:pp=2,vp=2,dp=2,dp_shard=2,gbs=8",
+        "qwen3_0.6b:pp=2,dp=2,gbs=8,overlap_grads=no", "llama3_8b:pp=2,vp=2,dp=2,gbs=8",
         "llama3_8b:pp=2,dp=2,gbs=8,zero=1,grads=bf16,reduce=bf16",
         "llama3_8b:dp_shard=4,grads=bf16,reduce=bf16", "llama3_8b:dp=4,gbs=16,recompute=full",
         "llama3_8b:tp=4,dp=2,recompute=full,recompute_layers=4", "mixtral_8x7b:ep=4,dp=4",
@@ -127,6 +131,75 @@ TEST(JobProgramTest, ExpertsDispatchAndCombine) {
     ++owed[program.group(reduction.group).name];
   }
   EXPECT_EQ(owed.at("edp"), 3 * 32);
+}
+
+std::vector<schedule::Op> sums_of_ties(const Program& program) {
+  std::vector<schedule::Op> sums;
+  for (const schedule::Op& op : program.ops) {
+    const auto* work = std::get_if<CollectiveWork>(&op.work);
+    if (work != nullptr && work->purpose == Purpose::TiedWeights) sums.push_back(op);
+  }
+  return sums;
+}
+
+TEST(JobProgramTest, TheFirstAndTheLastStageAddUpTheGradientsOfTiedWeights) {
+  // 4 stages of 4 ranks: rank 1 of the first meets rank 13 of the last. Half of 151,936 rows of 1,024 f32.
+  const Program program = program_of(parse_job("qwen3_0.6b:tp=2,pp=4,dp=2,gbs=8"));
+  const std::vector<schedule::Op> sums = sums_of_ties(program);
+  ASSERT_EQ(sums.size(), 2U);
+  for (const schedule::Op& op : sums) {
+    const auto& work = std::get<CollectiveWork>(op.work);
+    EXPECT_EQ(work.kind, Collective::AllReduce);
+    EXPECT_EQ(work.bytes, Bytes(151'936 / 2 * 1024 * 4));
+    EXPECT_EQ(program.group(work.group).size(), 2);
+    const auto ranks = program.group(work.group).instance_of(Rank{1});
+    EXPECT_EQ(std::vector(ranks.begin(), ranks.end()), (std::vector{Rank{1}, Rank{13}}));
+    EXPECT_TRUE(program.group(work.group).instance_of(Rank{5}).empty());
+  }
+  EXPECT_EQ(sums.front().stage, 0);
+  EXPECT_EQ(sums.back().stage, 3);
+  // Behind all of backward, so that no other gradient waits for them.
+  const auto owed = schedule::owed_gradients(program);
+  EXPECT_EQ(owed.back().producer, sums.back().id);
+  EXPECT_TRUE(sums_of_ties(program_of(parse_job("qwen3_0.6b:tp=2,dp=2"))).empty());
+  EXPECT_TRUE(sums_of_ties(program_of(parse_job("llama3_8b:pp=2,gbs=4"))).empty());
+}
+
+TEST(JobProgramTest, TiedGradientsAreAddedUpOncePerStepAndBeforeTheyAreReduced) {
+  const Job job = parse_job("qwen3_0.6b:pp=2,dp=2,gbs=8");
+  const Program program = program_of(job);
+  const schedule::Schedule schedule =
+      schedule::make_schedule(program, schedule::parse_policy(policy_text(job)));
+  schedule::ScheduledProgram plan = schedule::lower(program, schedule).program;
+  EXPECT_EQ(sums_of_ties(plan.program).size(), 2U);
+
+  // A plan that reduces them first: the update on the last stage lacks the gradient of the first.
+  std::vector<schedule::Command>& commands = plan.roles.back().commands;
+  const OpId sum = sums_of_ties(plan.program).back().id;
+  const auto runs = [&](const schedule::Command& command) { return op_run_by(command) == sum; };
+  const auto early = std::ranges::find_if(commands, runs);
+  ASSERT_NE(early, commands.end());
+  std::rotate(early, early + 1, commands.end());
+  std::string all;
+  for (const auto& problem : verify(program, plan, schedule.merge)) all += problem.message + "\n";
+  EXPECT_NE(
+      all.find("reads lm_head.tied.weight.grad.merged without model.embed_tokens.weight.grad, "
+               "the gradient of the same weight on another stage"),
+      std::string::npos)
+      << all;
+}
+
+TEST(JobProgramTest, APlanWithoutTheSumOfTiedWeightsIsNotTheJob) {
+  const Job job = parse_job("qwen3_0.6b:pp=2,gbs=4");
+  const Program program = program_of(job);
+  Program without = program;
+  std::erase_if(without.ops, [](const schedule::Op& op) { return op.name.ends_with(".tied"); });
+  const schedule::Schedule schedule =
+      schedule::make_schedule(without, schedule::parse_policy(policy_text(job)));
+  const schedule::ScheduledProgram plan = schedule::lower(without, schedule).program;
+  const auto found = verify(program, plan, schedule.merge);
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found.front().message, "program: op model.embed_tokens.weight.grad.tied is missing");
 }
 
 TEST(JobProgramTest, ParametersOfARankAreItsShare) {

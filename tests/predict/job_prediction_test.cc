@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <string>
+#include <variant>
 
 #include "jobs/text.h"
 #include "predict/inputs.h"
@@ -39,7 +40,38 @@ INSTANTIATE_TEST_SUITE_P(Jobs, ManyMicroBatchesTest,
                                            "llama3_8b:pp=2,tp=4,gbs=18,seq=2048",
                                            "llama3_8b:pp=2,tp=4,gbs=18,seq=2048,recompute=full",
                                            "llama3_8b:pp=2,vp=2,tp=2,dp=2,gbs=48,seq=2048",
-                                           "llama3_8b:pp=2,dp=4,zero=1,gbs=72,seq=2048"));
+                                           "llama3_8b:pp=2,dp=4,zero=1,gbs=72,seq=2048",
+                                           "qwen3_0.6b:pp=2,dp=4,zero=1,gbs=72,seq=2048"));
+
+struct TiedSum {
+  Duration message{};  // of the sum of the tied gradients, alone on its links
+  Duration exposed{};  // of pp, on the first stage
+};
+
+TiedSum tied_sum(const std::string& text, const std::string& name) {
+  const jobs::Job job = jobs::parse_job(text);
+  const models::Cluster cluster = load_cluster(name, DOVETAIL_SOURCE_DIR "/models");
+  const auto [plan, costs] = lower_job(job, cluster);
+  TiedSum found;
+  for (const schedule::Op& op : plan.program.ops) {
+    const auto* work = std::get_if<schedule::CollectiveWork>(&op.work);
+    if (work == nullptr || work->purpose != schedule::Purpose::TiedWeights) continue;
+    found.message =
+        costs.collective(work->kind, plan.program.group(work->group), work->bytes).isolated;
+  }
+  found.exposed = predict_job(job, cluster).stages.front().exposed_of(For::Pipeline);
+  return found;
+}
+
+// 151,936 x 1,024 f32 over 4 ranks of tp, 155.6 MB, by the links between both stages: NVLink within a node, and those of
+// two nodes where a stage fills one.
+TEST(TiedWeightsPredictionTest, TheirSumIsExposedOverTheLinksBetweenTheFirstAndTheLastStage) {
+  const TiedSum within = tied_sum("qwen3_0.6b:tp=4,pp=2,gbs=4,seq=2048", "h100x8");
+  const TiedSum between = tied_sum("qwen3_0.6b:tp=4,dp=2,pp=2,gbs=8,seq=2048", "h100x16");
+  EXPECT_GE(within.exposed, within.message);
+  EXPECT_GE(between.exposed, between.message);
+  EXPECT_GT(between.message, 3 * within.message);
+}
 
 }  // namespace
 }  // namespace dovetail::predict
