@@ -146,6 +146,16 @@ std::int64_t stage_of_layer(const Job& job, std::int64_t layer) {
   return stage;
 }
 
+bool is_recomputed(const Job& job, std::int64_t layer) {
+  if (job.recompute != Recompute::Full) return false;
+  if (job.recompute_layers == 0) return true;
+  for (const std::int64_t layers : layers_of_stages(job)) {
+    if (layer < layers) break;
+    layer -= layers;
+  }
+  return layer < job.recompute_layers;
+}
+
 void complete(Job& job, const std::string& where) { Checker(job, where).run(); }
 
 Job in_effect(Job job) {
@@ -168,7 +178,8 @@ Job in_effect(Job job) {
   if (!job.model.experts) job.expert_imbalance = plain.expert_imbalance;
   // Of dp and dp_shard the one that is not 1 is the group of all replicas.
   if (is_divided ? l.dp_shard == 1 : l.dp == 1) std::swap(l.dp, l.dp_shard);
-  if (job.recompute != Recompute::Full || job.recompute_layers * l.pp >= job.model.layers) {
+  if (job.recompute != Recompute::Full ||
+      job.recompute_layers >= std::ranges::max(layers_of_stages(job))) {
     job.recompute_layers = 0;
   }
   if (!is_divided) {

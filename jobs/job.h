@@ -96,7 +96,7 @@ struct Job {
   Batch batch = {};
   Precision precision = {};
   Recompute recompute = Recompute::None;
-  std::int64_t recompute_layers = 0;  // of each stage, with Full; 0: all
+  std::int64_t recompute_layers = 0;  // the first of each virtual stage, with Full; 0: all
   Optimizer optimizer = Optimizer::Adam;
   Zero zero = Zero::Nothing;
   bool reshard = true;        // Zero::Parameters: frees parameters between forward and backward
@@ -123,6 +123,9 @@ struct Job {
 std::int64_t stage_of_layer(const Job& job, std::int64_t layer);
 // How many layers each virtual stage has.
 std::vector<std::int64_t> layers_of_stages(const Job& job);
+// Whether backward computes all of the layer again. Those are the first recompute_layers of a virtual stage, as with
+// Megatron-Core's --recompute-method block, which counts in each chunk of the model.
+bool is_recomputed(const Job& job, std::int64_t layer);
 
 // Fills what was not said (batch.global: one micro-batch per replica and stage) and checks the rest. Throws
 // InputError, which begins with `where` and names the option: degrees that do not divide heads, layers,

@@ -244,13 +244,10 @@ class Counter {
     return kept + 4 * as_double(e.count) * between_;  // the router's scores
   }
 
-  // What of a layer stays until its backward, the place-th of its stage.
-  double left_by_layer(std::int64_t layer, std::int64_t place) const {
+  // What of a layer stays until its backward.
+  double left_by_layer(std::int64_t layer) const {
     const double boundary = compute() * as_double(job_.model.width) * between_;
-    if (job_.recompute == Recompute::Full &&
-        (job_.recompute_layers == 0 || place < job_.recompute_layers)) {
-      return boundary;
-    }
+    if (is_recomputed(job_, layer)) return boundary;
     if (job_.recompute == Recompute::Selective && rules_.selective_ops &&
         !has_experts(job_.model, layer)) {
       const Attention& a = job_.model.attention;
@@ -264,10 +261,7 @@ class Counter {
   double kept_by(const StageBlocks& blocks, std::size_t stage) const {
     const double boundary = compute() * as_double(job_.model.width) * between_;
     double kept = 0;
-    std::int64_t place = 0;
-    for (const std::int64_t layer : blocks.layers) {
-      kept += left_by_layer(layer, place++);
-    }
+    for (const std::int64_t layer : blocks.layers) kept += left_by_layer(layer);
     if (blocks.head) kept += 2 * boundary;             // last norm
     if (stage + 1 < stages_.size()) kept += boundary;  // what was sent, until its gradient comes
     return kept;
@@ -276,7 +270,6 @@ class Counter {
   Bytes working_of(const StageBlocks& blocks) const {
     const Model& m = job_.model;
     double most = 0;
-    std::int64_t place = 0;
     for (const std::int64_t layer : blocks.layers) {
       double made = 2 * as_double(m.width) * tokens_;
       if (has_experts(m, layer)) {
@@ -286,7 +279,7 @@ class Counter {
       } else {
         made += made_of_inner(as_double(m.inner)) / as_double(job_.layout.tp) * tokens_;
       }
-      const double again = kept_by_layer(layer) - left_by_layer(layer, place++);
+      const double again = kept_by_layer(layer) - left_by_layer(layer);
       most = std::max(most, compute() * made + again);
     }
     return rounded(most);

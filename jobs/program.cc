@@ -107,15 +107,9 @@ class ProgramWriter {
   // Forward.
   void forward() {
     play(embedding_work(job_), 0, false);
-    const std::int64_t most =
-        job_.recompute_layers == 0 ? job_.model.layers : job_.recompute_layers;
-    const std::vector<std::int64_t> layers = layers_of_stages(job_);
-    std::int64_t layer = 0;
-    for (std::int64_t stage = 0; stage < std::ssize(layers); ++stage) {
-      for (std::int64_t place = 0; place < layers[static_cast<std::size_t>(stage)]; ++place) {
-        play(layer_work(job_, layer++), static_cast<std::int32_t>(stage),
-             job_.recompute == Recompute::Full && place < most);
-      }
+    for (std::int64_t layer = 0; layer < job_.model.layers; ++layer) {
+      play(layer_work(job_, layer), static_cast<std::int32_t>(stage_of_layer(job_, layer)),
+           is_recomputed(job_, layer));
     }
     play(head_work(job_), last_stage(), false);
     const LossWork loss = loss_work(job_);

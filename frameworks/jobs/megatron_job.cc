@@ -720,9 +720,8 @@ class MegatronReader {
       note("--recompute-modules", "counted as core_attn");
     }
     if (job_.recompute != Recompute::Full) return;
-    const std::int64_t of_stage = layers * job_.layout.vp;
-    if (method == "block" && of_stage * job_.layout.pp < job_.model.layers) {
-      job_.recompute_layers = of_stage;
+    if (method == "block" && layers * job_.layout.vp * job_.layout.pp < job_.model.layers) {
+      job_.recompute_layers = layers;  // of each chunk
     }
     if (method == "uniform" && layers > 1) {
       note("--recompute-num-layers " + std::to_string(layers),

@@ -313,9 +313,9 @@ class TitanReader {
     }
   }
 
-  // Whole layers, every n-th.
+  // Whole layers, every n-th of a chunk. (Its counter runs on over the chunks of a rank.)
   void every(std::int64_t n) {
-    const std::int64_t layers = job_.model.layers / job_.layout.pp;
+    const std::int64_t layers = job_.model.layers / (job_.layout.pp * job_.layout.vp);
     job_.recompute = jobs::Recompute::Full;
     if (n < 2) return;
     job_.recompute_layers = layers / n;

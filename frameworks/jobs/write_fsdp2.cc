@@ -113,7 +113,7 @@ JobWords write_fsdp2(const Job& job) {
       "REDUCE_DTYPE = " + quoted(job.precision.reduce) +
       "RESHARD_AFTER_FORWARD = " + (job.reshard ? "True" : "False") + "\n" +
       number("PREFETCH", std::max<std::int64_t>(1, job.prefetch)) + "  # layers ahead\n" +
-      number("RECOMPUTED_LAYERS", is_full ? layers : 0) + "  # of each stage\n" +
+      number("RECOMPUTED_LAYERS", is_full ? layers : 0) + "  # of each virtual stage\n" +
       number("MICRO_BATCHES", job.micro_batches()) + "\n" +
       "TIED = " + (job.model.tied ? "True" : "False") + "  # embedding and head are one weight\n";
   words.body += kFsdp2Functions;

@@ -232,7 +232,7 @@ class MegatronWriter {
     const bool is_all = job_.recompute_layers == 0;
     script_.say("--recompute-method", is_all ? "uniform" : "block");
     script_.say("--recompute-num-layers",  // of each chunk
-                is_all ? 1 : std::max<std::int64_t>(1, job_.recompute_layers / job_.layout.vp));
+                is_all ? 1 : job_.recompute_layers);
   }
 
   // Gradients as it keeps them: with bf16 and fp16 in f32 or in the type of compute.

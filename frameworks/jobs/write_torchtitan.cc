@@ -186,9 +186,9 @@ class TitanWriter {
     }
   }
 
-  // Of a stage's layers every n-th is computed again: the n that comes nearest.
+  // Of a virtual stage's layers every n-th is computed again: the n that comes nearest.
   [[nodiscard]] std::int64_t every_which_layer() const {
-    const std::int64_t layers = job_.model.layers / job_.layout.pp;
+    const std::int64_t layers = job_.model.layers / (job_.layout.pp * job_.layout.vp);
     if (job_.recompute_layers == 0) return 1;
     std::int64_t best = 1;
     for (std::int64_t n = 1; n <= layers; ++n) {

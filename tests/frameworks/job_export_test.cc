@@ -205,7 +205,7 @@ TEST_F(JobExportTest, AJobThatTheFrameworkCanSayComesBackWhole) {
          {"dp_shard", {"2", "4", "8"}},
          {"zero", {"3"}},
          {"reshard", {"yes", "no"}},
-         {"recompute_layers", {"4"}}}}},
+         {"recompute_layers", {"1"}}}}},
       {"megatron",
        kModels,
        {degrees,

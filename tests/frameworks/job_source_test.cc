@@ -206,9 +206,9 @@ selective_ac_option = "2"
   EXPECT_EQ(job.layout.order, schedule::PipelineKind::Interleaved);
   EXPECT_EQ(job.batch, (jobs::Batch{.sequence = 2048, .micro = 1, .global = 32}));
   EXPECT_FALSE(job.reshard);
-  // Every second of the 20 layers of a stage.
+  // Every second of the 10 layers of a chunk.
   EXPECT_EQ(job.recompute, Recompute::Full);
-  EXPECT_EQ(job.recompute_layers, 10);
+  EXPECT_EQ(job.recompute_layers, 5);
 
   // 82 layers, embedding and head among them, are 8 times 11 at most; 4 times 21 are one chunk per rank.
   const Job per_stage = load_job(toml + " --parallelism.pipeline_parallel_layers_per_stage=11");
@@ -308,6 +308,15 @@ TEST_F(JobSourceTest, MegatronsOwnScriptsSayWhatTheirSourceDoes) {
   EXPECT_EQ(mixtral.layout.pp, 4);
   EXPECT_EQ(mixtral.layout.dp, 16);
   EXPECT_THAT(mixtral.notes, IsEmpty());
+}
+
+TEST_F(JobSourceTest, MegatronsBlockRecomputesSoManyLayersOfEachChunk) {
+  const Job job = load_job(kLlama8b +
+                           "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 8 "
+                           "--global-batch-size 8 --recompute-granularity full "
+                           "--recompute-method block --recompute-num-layers 3:world=2");
+  EXPECT_EQ(job.layout.vp, 2);
+  EXPECT_EQ(job.recompute_layers, 3);
 }
 
 TEST_F(JobSourceTest, MegatronsExpertsAreTensorParallelAsTheRestIs) {

@@ -5,10 +5,34 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+#include <string>
+
+#include "jobs/program.h"
 #include "jobs/text.h"
 
 namespace dovetail::jobs {
 namespace {
+
+// Of each of 2 x 2 chunks of 8 layers the first 3 are computed again: 6 of the 16 layers of a stage.
+TEST(JobMemoryTest, RecomputedLayersCountInEachVirtualStageAsTheProgramHasThem) {
+  const auto kept = [](const std::string& recompute) {
+    const Job job = parse_job("llama3_8b:pp=2,vp=2,gbs=8,recompute=" + recompute);
+    return static_cast<double>(memory_of(job).front().activations.count());
+  };
+  const double saved = kept("none") - kept("full");
+  EXPECT_NEAR(kept("none") - kept("full,recompute_layers=3"), saved * 6 / 16, 16);
+
+  const Job job = parse_job("llama3_8b:pp=2,vp=2,gbs=8,recompute=full,recompute_layers=3");
+  std::set<std::string> again;
+  for (const schedule::Op& op : program_of(job).ops) {
+    if (op.name.ends_with("mlp.recompute")) again.insert(op.name);
+  }
+  EXPECT_EQ(again.size(), 12U);
+  EXPECT_TRUE(again.contains("model.layers.10.mlp.recompute"));
+  EXPECT_TRUE(is_recomputed(job, 10));
+  EXPECT_FALSE(is_recomputed(job, 11));
+}
 
 // Two layers of width 8, two heads of 4, an inner size of 16 and 32 words, without anything that a job of
 // this size would not have.

@@ -62,6 +62,8 @@ TEST(JobTextTest, OptionsWithoutEffectAreAsTheyAreByThemselves) {
            {"llama3_8b:dp_shard=2,zero=1", "llama3_8b:dp=2,zero=1"},
            {"llama3_8b:dp=2,recompute_layers=3", "llama3_8b:dp=2"},
            {"llama3_8b:dp=2,recompute=full,recompute_layers=32", "llama3_8b:dp=2,recompute=full"},
+           {"llama3_8b:pp=2,vp=2,recompute=full,recompute_layers=8",
+            "llama3_8b:pp=2,vp=2,recompute=full"},
            {"llama3_8b:dp=2,overlap_grads=no,bucket=1MiB", "llama3_8b:dp=2,overlap_grads=no"}}) {
     const Job with = parse_job(one.with);
     const Job without = parse_job(one.without);

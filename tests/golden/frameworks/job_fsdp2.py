@@ -9,7 +9,7 @@ PARAM_DTYPE = "bfloat16"
 REDUCE_DTYPE = "float32"
 RESHARD_AFTER_FORWARD = False
 PREFETCH = 1  # layers ahead
-RECOMPUTED_LAYERS = 32  # of each stage
+RECOMPUTED_LAYERS = 32  # of each virtual stage
 MICRO_BATCHES = 4
 TIED = False  # embedding and head are one weight
 
