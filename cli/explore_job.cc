@@ -24,6 +24,7 @@
 #include "cli/progress.h"
 #include "cli/stage_table.h"
 #include "cli/text.h"
+#include "jobs/adapters.h"
 #include "jobs/program.h"
 #include "jobs/text.h"
 #include "jobs/variants.h"
@@ -183,6 +184,10 @@ void print_job_table(std::ostream& out, const JobTable& table) {
   out << table.text << " on " << table.cluster.name << ": " << counted(job.layout.world(), "GPU")
       << ", " << job.tokens() << " tokens a step; predicted (simulated), dovetail "
       << DOVETAIL_VERSION << '\n';
+  if (job.lora > 0) {
+    out << "  LoRA: " << jobs::trained_parameters(job) << " trained parameters beside "
+        << jobs::parameters(job.model) << " frozen ones\n";
+  }
   print_notes(out, table.notes);
   for (const std::string& line : table.left_out) out << "  left out: " << line << '\n';
   const std::vector<For> kinds = kinds_shown(table);
@@ -203,7 +208,9 @@ void print_job_table(std::ostream& out, const JobTable& table) {
     text.add(std::move(cells));
   }
   text.print(out);
-  out << "ms of the stage with the least bubble; MFU by 3 x forward, attention whole (PaLM)\n";
+  out << "ms of the stage with the least bubble; MFU by "
+      << (job.lora > 0 ? "what is computed (of a frozen weight 4 FLOP a token), attention whole\n"
+                       : "3 x forward, attention whole (PaLM)\n");
   for (const JobRow& row : table.rows) {
     if (row.found.fits() || row.change != kAsAsked) continue;
     out << "as asked it takes " << gib_text(row.found.peak()) << " of "
@@ -256,6 +263,8 @@ std::string job_table_json(const JobTable& table) {
       {"cluster", table.cluster.name},
       {"world_size", table.rows.front().found.job.layout.world()},
       {"tokens", table.rows.front().found.job.tokens()},
+      {"parameters", jobs::parameters(table.rows.front().found.job.model)},
+      {"trained_parameters", jobs::trained_parameters(table.rows.front().found.job)},
       {"notes", table.notes},
       {"rows", std::move(rows)},
       {"best", table.best ? ordered_json(*table.best) : ordered_json(nullptr)},
@@ -270,6 +279,9 @@ report::Report report_of(const PageOptions& page, const JobTable& table) {
                   {"machine", table.cluster.name},
                   {"GPUs", std::to_string(first.layout.world())},
                   {"tokens a step", std::to_string(first.tokens())}};
+  if (first.lora > 0) {
+    report.facts.push_back({"trained parameters", std::to_string(jobs::trained_parameters(first))});
+  }
   add_notes(report, table.notes);
   report.results.push_back(job_table_json(table));
   const JobRow& shown = table.rows[table.best.value_or(0)];

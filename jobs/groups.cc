@@ -43,7 +43,7 @@ Groups groups_of(const Job& job) {
   if (l.tp > 1) groups.tensor = add("tp", l.tp, 1);
   if (l.cp > 1) groups.context = add("cp", l.cp, l.tp);
   if (l.ep > 1) groups.expert = add("ep", l.ep, l.etp);
-  if (job.model.tied && l.pp > 1) {
+  if (job.model.tied && l.pp > 1 && job.lora == 0) {
     groups.tied = GroupId{static_cast<std::int32_t>(groups.all.size())};
     schedule::ProcessGroup ends{.id = groups.tied, .name = "tied", .ranks = {}, .instance_size = 2};
     for (std::int64_t i = 0; i < l.stage_ranks(); ++i) {

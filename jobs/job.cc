@@ -35,8 +35,14 @@ class Checker {
     if (l.tp > 1 && l.sp) divides("tp x cp", l.tp * l.cp, "seq", job_.batch.sequence);
     divides("mbs x dp x dp_shard", job_.batch.micro * l.replicas(), "gbs", job_.batch.global);
     if (l.ep > 1 || l.etp > 1) experts();
+    if (job_.lora > 0 && job_.lora_on == LoraTargets::AllLinear && m.experts) {
+      fail("lora_on=all-linear: adapters of experts are not modelled; use lora_on=attention");
+    }
     stages();
     if (l.dp_shard > 1 && job_.zero == Zero::Nothing) job_.zero = Zero::Parameters;
+    if (job_.lora > 0 && job_.zero == Zero::Parameters &&
+        (l.ep > 1 || (m.experts && l.etp != l.tp)))
+      fail("lora: frozen experts that are divided over ep x etp are not sharded; use zero=1");
     if (m.patches && l.tp > 1)
       fail("tp: tensor parallelism of a model of pictures is not modelled");
   }
@@ -60,6 +66,7 @@ class Checker {
     require_within("seq", b.sequence, 1, kMostSequence);
     require_within("mbs", b.micro, 1, kMostTokens / b.sequence);
     require_within("gbs", b.global, 0, kMostSamples);
+    require_within("lora", job_.lora, 0, job_.model.width);
   }
 
   void require_within(const std::string& what, std::int64_t value, std::int64_t low,
@@ -176,6 +183,7 @@ Job in_effect(Job job) {
     if (given != layers_of_stages(job)) l.layers = given;
   }
   if (!job.model.experts) job.expert_imbalance = plain.expert_imbalance;
+  if (job.lora == 0) job.lora_on = plain.lora_on;
   // Of dp and dp_shard the one that is not 1 is the group of all replicas.
   if (is_divided ? l.dp_shard == 1 : l.dp == 1) std::swap(l.dp, l.dp_shard);
   if (job.recompute != Recompute::Full ||

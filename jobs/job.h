@@ -87,6 +87,10 @@ constexpr auto words_of(Recompute) { return words("none", "selective", "full"); 
 enum class Kernels { Fused, Eager };
 constexpr auto words_of(Kernels) { return words("fused", "eager"); }
 
+// Which linear layers have adapters of LoRA (adapters.h).
+enum class LoraTargets { Attention, AllLinear };
+constexpr auto words_of(LoraTargets) { return words("attention", "all-linear"); }
+
 enum class Optimizer { Sgd, Adam, Muon };
 constexpr auto words_of(Optimizer) { return words("sgd", "adam", "muon"); }
 
@@ -98,6 +102,9 @@ struct Job {
   Recompute recompute = Recompute::None;
   std::int64_t recompute_layers = 0;  // the first of each virtual stage, with Full; 0: all
   Optimizer optimizer = Optimizer::Adam;
+  std::int64_t lora =
+      0;  // rank of LoRA's adapters, which train in the model's place; 0: the model trains
+  LoraTargets lora_on = LoraTargets::AllLinear;
   Zero zero = Zero::Nothing;
   bool reshard = true;        // Zero::Parameters: frees parameters between forward and backward
   std::int64_t prefetch = 1;  // blocks gathered ahead, with Zero::Parameters

@@ -8,6 +8,8 @@
 #include <numeric>
 #include <utility>
 
+#include "jobs/adapters.h"
+
 namespace dovetail::jobs {
 namespace {
 
@@ -23,10 +25,7 @@ constexpr std::int64_t kScorePasses = 5;
 class LayerWriter {
  public:
   explicit LayerWriter(const Job& job)
-      : job_(job),
-        model_(job.model),
-        layout_(job.layout),
-        parameters_(model_parameters(job.model)) {}
+      : job_(job), model_(job.model), layout_(job.layout), parameters_(job_parameters(job)) {}
 
   std::vector<Element> embedding() {
     begin("model.embed_tokens", {divided_tokens(), model_.width});
@@ -58,6 +57,7 @@ class LayerWriter {
   }
 
   std::vector<Element> head() {
+    part_ = Part::Head;
     gather("lm_head");
     const std::int64_t out = model_.patches ? model_.patches->classes : model_.vocabulary;
     const std::int64_t rows = model_.patches ? job_.batch.micro : tokens();
@@ -105,23 +105,38 @@ class LayerWriter {
   }
   void end() { chain_.emplace_back(std::move(compute_)); }
 
-  // A matrix product with weights, three ways. Narrower weights that were just gathered are cast both times: read, and
-  // written along their rows and their columns.
-  void product(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1) {
-    const schedule::Operands operands = operands_;
-    const auto gemm = [&](std::int64_t rows, std::int64_t columns, std::int64_t inner) {
-      return GemmWork{.m = rows, .n = columns, .k = inner, .count = count, .operands = operands};
-    };
-    if (operands != schedule::Operands::Own && job_.zero == Zero::Parameters) {
-      const std::int64_t written = operands == schedule::Operands::Fp8 ? 2 : 1;
+  // A matrix product with weights, three ways; without the last one where they are frozen. Narrower weights that were
+  // just gathered are cast both times: read, and written along their rows and their columns.
+  void multiply(const GemmWork& y, bool trained) {
+    if (y.operands != schedule::Operands::Own && job_.zero == Zero::Parameters) {
+      const std::int64_t written = y.operands == schedule::Operands::Fp8 ? 2 : 1;
       const Kernel cast =
-          MemoryWork{.bytes = Bytes(count * n * k * (element() + written)), .flop = Flop(0)};
+          MemoryWork{.bytes = Bytes(y.count * y.n * y.k * (element() + written)), .flop = Flop(0)};
       compute_.forward.push_back(cast);
       compute_.backward_input.push_back(cast);
     }
-    compute_.forward.emplace_back(gemm(m, n, k));
-    compute_.backward_input.emplace_back(gemm(m, k, n));
-    compute_.backward_weight.emplace_back(gemm(n, k, m));
+    const auto like_it = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+      return GemmWork{.m = m, .n = n, .k = k, .count = y.count, .operands = y.operands};
+    };
+    compute_.forward.emplace_back(y);
+    compute_.backward_input.emplace_back(like_it(y.m, y.k, y.n));
+    if (trained) compute_.backward_weight.emplace_back(like_it(y.n, y.k, y.m));
+  }
+  // With the model's weights, and with the adapters of this part.
+  void product(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1) {
+    multiply({.m = m, .n = n, .k = k, .count = count, .operands = operands_}, job_.lora == 0);
+    if (has_adapters(job_, part_)) adapt(m, n, k);
+  }
+  // A and B in their own type, and a kernel that adds what they give: forward to y, backward to the gradient of x.
+  void adapt(std::int64_t m, std::int64_t n, std::int64_t k) {
+    const auto add = [&](std::vector<Kernel>& kernels, std::int64_t columns) {
+      kernels.emplace_back(
+          MemoryWork{.bytes = Bytes(3 * m * columns * element()), .flop = Flop(0)});
+    };
+    multiply({.m = m, .n = job_.lora, .k = k}, true);
+    multiply({.m = m, .n = n, .k = job_.lora}, true);
+    add(compute_.forward, n);
+    add(compute_.backward_input, k);
   }
   // Memory-bound: so many elements read and written, twice as many backward.
   void pass(std::int64_t elements) {
@@ -165,9 +180,14 @@ class LayerWriter {
   // Products of one input, which is one product of them side by side.
   void products(std::int64_t m, std::initializer_list<std::int64_t> widths, std::int64_t k,
                 std::int64_t count = 1) {
-    if (!is_eager())
-      return product(m, std::accumulate(widths.begin(), widths.end(), std::int64_t{0}), k, count);
-    for (const std::int64_t n : widths) product(m, n, k, count);
+    if (is_eager()) {
+      for (const std::int64_t n : widths) product(m, n, k, count);
+      return;
+    }
+    const std::int64_t all = std::accumulate(widths.begin(), widths.end(), std::int64_t{0});
+    multiply({.m = m, .n = all, .k = k, .count = count, .operands = operands_}, job_.lora == 0);
+    if (!has_adapters(job_, part_)) return;
+    for (const std::int64_t n : widths) adapt(m, n, k);
   }
   void up_projection(std::int64_t rows, std::int64_t inner, std::int64_t count = 1) {
     if (!model_.gated) return product(rows, inner, model_.width, count);
@@ -219,6 +239,7 @@ class LayerWriter {
 
   void attention() {
     const std::string name = name_ + "self_attn";
+    part_ = Part::Attention;
     gather(name);
     begin(name, {tokens(), model_.width});
     take(layer_, Part::Attention);
@@ -291,6 +312,7 @@ class LayerWriter {
 
   void mlp() {
     const std::string name = name_ + "mlp";
+    part_ = Part::Mlp;
     gather(name);
     begin(name, {tokens(), model_.width});
     take(layer_, Part::Mlp);
@@ -304,6 +326,7 @@ class LayerWriter {
   void experts() {
     const Experts& e = *model_.experts;
     const std::string name = name_ + "mlp";
+    part_ = Part::Mlp;
     const std::int64_t own = over_tp(tokens());  // each rank of tp routes its part of the tokens
     const std::int64_t sent = own * e.per_token;
     begin(name + ".gate", {sent, model_.width});
@@ -348,6 +371,7 @@ class LayerWriter {
   const std::vector<ParameterShape> parameters_;
   std::int64_t layer_ = 0;
   schedule::Operands operands_ = schedule::Operands::Own;  // of products with weights
+  Part part_ = Part::Embedding;
   std::string name_;
   Compute compute_;
   std::vector<Element> chain_;

@@ -10,6 +10,7 @@
 // scores, too. Norms, rotation, activation functions and residual sums move each operand once, twice backward. With
 // kernels=eager they are the kernels that PyTorch runs by itself (a norm eight, a rotation three), each with two of its kind
 // backward, and products of one input are apart.
+// With LoRA (adapters.h) frozen weights have no gradient, and an adapter's sum with what its weight gives is a kernel.
 // Left out: dropout, the all-reduce of norms' gradients over tp (KB), the router's auxiliary loss, and what
 // shared experts gather and scatter over tp.
 //

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "jobs/adapters.h"
 #include "jobs/program.h"
 #include "jobs/tensors.h"
 #include "jobs/variants.h"
@@ -35,6 +36,17 @@ struct Held {
   Held& operator+=(const Held& other) {
     dense += other.dense;
     experts += other.experts;
+    return *this;
+  }
+};
+
+// Of them those that train, and those that are frozen.
+struct Weights {
+  Held trained, frozen;
+  [[nodiscard]] double all() const { return trained.all() + frozen.all(); }
+  Weights& operator+=(const Weights& other) {
+    trained += other.trained;
+    frozen += other.frozen;
     return *this;
   }
 };
@@ -66,14 +78,15 @@ class Counter {
         stages_(stages_of(job)),
         layers_(static_cast<std::size_t>(job.model.layers)) {
     const Layout& l = job.layout;
-    for (const ParameterShape& shape : model_parameters(job.model)) {
+    for (const ParameterShape& shape : job_parameters(job)) {
       double numel = 1;
       for (const std::int64_t extent : local_shape(shape, l.tp, l.ep, l.etp)) {
         numel *= as_double(extent);
       }
-      Held& held = shape.layer >= 0                ? layers_[static_cast<std::size_t>(shape.layer)]
-                   : shape.part == Part::Embedding ? embedding_
-                                                   : head_;
+      Weights& weights = shape.layer >= 0 ? layers_[static_cast<std::size_t>(shape.layer)]
+                         : shape.part == Part::Embedding ? embedding_
+                                                         : head_;
+      Held& held = shape.trained ? weights.trained : weights.frozen;
       (shape.expert ? held.experts : held.dense) += numel;
     }
     tokens_ = as_double(job.batch.micro * job.batch.sequence) / as_double(l.cp);
@@ -94,13 +107,15 @@ class Counter {
   // What stays all the step, per kind; and what is there at each moment.
   StageMemory count(std::size_t stage) const {
     const StageBlocks& blocks = stages_[stage];
-    const Held held = held_by(blocks);
+    const Weights weights = held_by(blocks);
+    const Held& held = weights.trained;
     const Precision& p = job_.precision;
     // FSDP2 keeps f32 and gathers bf16.
     const bool casts_gathered =
         job_.zero == Zero::Parameters && p.master_bytes > 0 && !rules_.cast_shards;
     StageMemory memory;
-    memory.parameters = casts_gathered ? Bytes() : part(held, compute(), Zero::Parameters);
+    memory.parameters = part(weights.frozen, compute(), Zero::Parameters);
+    if (!casts_gathered) memory.parameters += part(held, compute(), Zero::Parameters);
     memory.master = part(held, as_double(p.master_bytes), Zero::Optimizer);
     memory.optimizer = part(held, as_double(p.state_bytes), Zero::Optimizer);
     memory.outside = kCudaContext + communicators() * (2 * kNcclChannels) * kNcclConnection;
@@ -174,8 +189,8 @@ class Counter {
                     : part(held, size_of(job_.precision.gradient), Zero::Gradients);
   }
 
-  Held held_by(const StageBlocks& blocks) const {
-    Held held;
+  Weights held_by(const StageBlocks& blocks) const {
+    Weights held;
     for (const std::int64_t layer : blocks.layers) held += layers_[static_cast<std::size_t>(layer)];
     if (blocks.embedding) held += embedding_;
     if (blocks.head) held += head_;
@@ -201,10 +216,14 @@ class Counter {
   }
 
   // Elements per token that a fully connected network of inner size f keeps, and that its backward makes.
+  // The input of the last product is only for the gradient of its weights.
   double kept_of_inner(double f) const {
-    if (!job_.model.gated) return 2 * f;
-    return (rules_.fused_gate ? 3 : 4) * f;
+    const double last = reads_inputs(Part::Mlp) ? 0 : f;
+    if (!job_.model.gated) return 2 * f - last;
+    return (rules_.fused_gate ? 3 : 4) * f - last;
   }
+  // Whether backward reads what goes into the linear layers of this part: not if they are frozen, without adapters.
+  bool reads_inputs(Part part) const { return job_.lora == 0 || has_adapters(job_, part); }
   double made_of_inner(double f) const { return (job_.model.gated ? 4 : 2) * f; }
 
   double attention_elements() const {
@@ -229,7 +248,8 @@ class Counter {
     const double h = as_double(m.width);
     const double tp = as_double(job_.layout.tp);
     const double heads = as_double(m.attention.heads) / tp;
-    double kept = compute() * (4 * h * between_ + attention_elements() * tokens_);
+    const double of_norms = reads_inputs(Part::Mlp) ? 4 : 3;
+    double kept = compute() * (of_norms * h * between_ + attention_elements() * tokens_);
     kept += 4 * heads * tokens_;  // log-sum-exp of each row of scores
     if (!job_.flash && job_.recompute == Recompute::None) {
       kept += compute() * heads * tokens_ * as_double(job_.batch.sequence);
@@ -299,6 +319,13 @@ class Counter {
     }
     return most;
   }
+  double most_trained(const StageBlocks& blocks) const {
+    double most = 0;
+    for (const std::int64_t layer : blocks.layers) {
+      most = std::max(most, layers_[static_cast<std::size_t>(layer)].trained.all());
+    }
+    return most;
+  }
 
   Bytes gathered_by(const StageBlocks& blocks) const {
     if (job_.zero != Zero::Parameters) return Bytes();
@@ -326,7 +353,7 @@ class Counter {
     const double reduce = size_of(job_.precision.reduce);
     if (job_.zero == Zero::Parameters) {
       // A layer's gradients as they are made, and twice as they travel: the next joins before the last is gone.
-      bytes += largest_block(blocks) * (compute() + 2 * reduce);
+      bytes += most_trained(blocks) * (compute() + 2 * reduce);
     } else if (job_.zero == Zero::Gradients && job_.bucket_bytes) {
       bytes += 2 * as_double(*job_.bucket_bytes);
     }
@@ -348,8 +375,8 @@ class Counter {
   const Job& job_;
   const MemoryRules& rules_;
   std::vector<StageBlocks> stages_;
-  std::vector<Held> layers_;
-  Held embedding_, head_;
+  std::vector<Weights> layers_;
+  Weights embedding_, head_;
   double tokens_ = 0;   // of a micro-batch on a rank, within heads and networks
   double between_ = 0;  // between them
   double routed_ = 0;   // that come to a rank's experts

@@ -4,7 +4,8 @@
 //   smallest_change(job, gib(80))     "recompute=full"
 //
 // N parameters of a rank after tp, ep and pp; D ranks over which Zero divides them:
-//   parameters, gradients, master, optimizer   N x bytes of each (Job::precision), / D where Zero divides it
+//   parameters, gradients, master, optimizer   N x bytes of each (Job::precision), / D where Zero divides it;
+//                 of weights that LoRA freezes only the parameter, in the compute type
 //   activations   per layer and token what backward reads: arXiv 2205.05198, section 4, for bf16, fused norms and
 //                 flash attention. Of width h, heads a of dimension d (k of keys), inner size f, in elements:
 //                   inputs and outputs of both norms 4 h;  queries, keys, values, output 2 a d + 2 k d;
@@ -13,6 +14,7 @@
 //                 tp divides what lies within heads and networks, sp the rest, cp tokens. Without flash also the
 //                 scores. Full recomputation keeps h. Times micro-batches in flight: 1F1B pp - stage,
 //                 interleaved (arXiv 2104.04473) 2 (pp - stage - 1) + (vp - 1) pp + 1 chunks of 1/vp each.
+//                 Frozen networks without adapters (lora_on=attention) keep no input of a product: h and f less.
 //                 (torchtitan's selective recomputation keeps of a dense layer 2 h, a d + k d, a d and f.)
 //   logits        last stage, per token and word: compute type, f32, and their softmax in f32
 //   working       the layer whose backward runs: gradients of its inner size; what it computes again
@@ -22,8 +24,8 @@
 //                 PyTorch's in training language models
 //   outside       CUDA context 300 MiB (pytorch/pytorch#107667); of each NCCL communicator 16 channels, each
 //                 with buffers of three protocols both ways (4 MiB, 4.7 MiB, 0.5 MiB: src/include/device.h)
-// Left out: weights of norms held in f32, temporaries of optimizers that work on lists of tensors, what
-// the host holds, datasets, saving of checkpoints.
+// Left out: weights of norms held in f32, what adapters keep at the width of their rank, temporaries of optimizers that
+// work on lists of tensors, what the host holds, datasets, saving of checkpoints.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

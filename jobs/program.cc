@@ -50,7 +50,7 @@ class ProgramWriter {
     program_.groups = groups_.all;
     forward();
     backward();
-    if (job_.model.tied && job_.layout.pp > 1) add_tied_gradients();
+    if (job_.model.tied && job_.layout.pp > 1 && job_.lora == 0) add_tied_gradients();
     update();
     return std::move(program_);
   }
@@ -166,6 +166,7 @@ class ProgramWriter {
                                    local_shape(parameter, l.tp, l.ep, l.etp));
     known->second = id;
     is_expert_[id] = parameter.expert;
+    is_trained_[id] = parameter.trained;
     return id;
   }
 
@@ -176,7 +177,8 @@ class ProgramWriter {
            {flowing_}, {gradient})
         .effect = schedule::FillLossGradient{Rational(1)};
     flowing_ = gradient;
-    for (std::size_t i = played_.size(); i-- > 0;) {
+    while (first_trained_ < played_.size() && !trains(played_[first_trained_])) ++first_trained_;
+    for (std::size_t i = played_.size(); i-- > first_trained_;) {
       recompute_before(i);
       const Played& played = played_[i];
       if (const auto* travel = std::get_if<Travel>(&played.element)) {
@@ -185,6 +187,10 @@ class ProgramWriter {
         i = undo_compute(i);
       }
     }
+  }
+
+  [[nodiscard]] bool trains(const Played& played) const {
+    return std::ranges::any_of(played.parameters, [&](TensorId id) { return is_trained_.at(id); });
   }
 
   // Where a recomputed layer ends: its forward once more.
@@ -235,22 +241,27 @@ class ProgramWriter {
   }
 
   // The gradient of the input first, then what undoes the message before it, then those of the weights, which need
-  // not wait for that. Returns the first element that was undone.
+  // not wait for that. In front of the first weight that trains no gradient is wanted. Returns the first element that
+  // was undone.
   std::size_t undo_compute(std::size_t at) {
     const Played& played = played_[at];
     const Compute& compute = std::get<Compute>(played.element);
     const TensorId arriving = flowing_;
     const auto* before = at == 0 ? nullptr : std::get_if<Travel>(&played_[at - 1].element);
-    const bool is_split = before != nullptr && before->backward && !compute.backward_weight.empty();
+    const bool is_first = at == first_trained_;
+    const bool has_weights = !compute.backward_weight.empty();
+    const bool is_split = !is_first && before != nullptr && before->backward && has_weights;
+    TensorId input = played.in;
+    if (is_first && before != nullptr && before->again_for_weights) input = gather_again(at - 1);
     std::vector<TensorId> reads{arriving};
-    if (at > 0) reads.push_back(played.in);
+    if (at > 0) reads.push_back(input);
     reads.insert(reads.end(), played.parameters.begin(), played.parameters.end());
     if (!is_split) {
       std::vector<Kernel> all = compute.backward_input;
       all.insert(all.end(), compute.backward_weight.begin(), compute.backward_weight.end());
       if (all.empty()) all = compute.forward;  // an embedding: its rows are added up
       std::vector<TensorId> writes = write_gradients(played, reads);
-      if (at > 0) {
+      if (!is_first) {
         flowing_ = like(compute.name + ".grad", played.in);
         writes.insert(writes.begin(), flowing_);
       }
@@ -258,14 +269,7 @@ class ProgramWriter {
              std::move(reads), std::move(writes));
       return at;
     }
-    TensorId input = played.in;
-    if (before->again_for_weights) {
-      const Played& gather = played_[at - 1];
-      input = like(before->name + ".again.out", gather.out);
-      add_op(before->name + ".again", Phase::Backward, gather.stage,
-             message(*before->forward, before->over, gather.in, gather.out), {gather.in, arriving},
-             {input});
-    }
+    if (before->again_for_weights) input = gather_again(at - 1);
     flowing_ = like(compute.name + ".grad", played.in);
     add_op(compute.name + ".backward.input", Phase::Backward, played.stage,
            kernels(compute.backward_input), reads, {flowing_});
@@ -277,10 +281,22 @@ class ProgramWriter {
     return at - 1;
   }
 
-  // The gradients of its parameters; one that another op wrote before is added to.
+  // What the message at this element brought forward, once more.
+  TensorId gather_again(std::size_t at) {
+    const Played& gather = played_[at];
+    const Travel& travel = std::get<Travel>(gather.element);
+    const TensorId again = like(travel.name + ".again.out", gather.out);
+    add_op(travel.name + ".again", Phase::Backward, gather.stage,
+           message(*travel.forward, travel.over, gather.in, gather.out), {gather.in, flowing_},
+           {again});
+    return again;
+  }
+
+  // The gradients of its parameters that train; one that another op wrote before is added to.
   std::vector<TensorId> write_gradients(const Played& played, std::vector<TensorId>& reads) {
     std::vector<TensorId> written;
     for (auto at = played.parameters.rbegin(); at != played.parameters.rend(); ++at) {
+      if (!is_trained_.at(*at)) continue;
       const schedule::Tensor& parameter = program_.tensor(*at);
       const auto [known, is_new] = gradients_.try_emplace(*at, TensorId{});
       if (is_new) {
@@ -339,7 +355,8 @@ class ProgramWriter {
   TensorId flowing_;  // the activation, then the gradient, that the next element takes
   bool has_input_ = false;
   std::map<std::pair<std::string, std::int32_t>, TensorId> parameters_;  // by name and role
-  std::map<TensorId, bool> is_expert_;
+  std::map<TensorId, bool> is_expert_, is_trained_;
+  std::size_t first_trained_ = 0;  // of played_
   std::map<TensorId, TensorId> gradients_;
   std::vector<TensorId> ready_;  // parameters, by the last write of their gradient
 };
@@ -366,6 +383,9 @@ std::vector<std::string> notes_on(const Job& job) {
   }
   if (job.model.experts && job.model.experts->shared_inner > 0 && job.layout.tp > 1) {
     notes.emplace_back("shared experts: what they gather and scatter over tp is left out");
+  }
+  if (job.lora > 0 && job.layout.tp > 1) {
+    notes.emplace_back("lora: sums over tp of what is rank wide are left out");
   }
   return notes;
 }

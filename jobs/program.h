@@ -15,7 +15,8 @@
 // per step, before the ranks of dp do: so does DeepSpeed (_exec_reduce_tied_grads), while Megatron-Core adds the whole
 // gradients behind dp (_allreduce_word_embedding_grads). Bytes and sums are the same, both ways nothing runs beside
 // it, and before dp it holds for every Zero. Gradients of experts are averaged over edp; that each sums the tokens of ep
-// ranks is a constant factor, which is left out. Full recomputation repeats a layer's forward before its backward.
+// ranks is a constant factor, which is left out. With LoRA only adapters have
+// gradients, and backward ends at the first. Full recomputation repeats a layer's forward before its backward.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

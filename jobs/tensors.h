@@ -27,6 +27,7 @@ struct ParameterShape {
   Cut cut = Cut::Whole;
   bool expert = false;   // one slice per expert
   bool product = false;  // a matrix that tokens are multiplied with
+  bool trained = true;   // else frozen: no gradient, no update
 
   [[nodiscard]] std::int64_t numel() const;
   [[nodiscard]] bool is_expert() const { return expert; }

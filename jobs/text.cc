@@ -169,6 +169,8 @@ const std::vector<Key>& keys() {
       whole("states", DOVETAIL_FIELD(precision.state_bytes)),
       word("recompute", DOVETAIL_FIELD(recompute)),
       whole("recompute_layers", DOVETAIL_FIELD(recompute_layers)),
+      whole("lora", DOVETAIL_FIELD(lora)),
+      word("lora_on", DOVETAIL_FIELD(lora_on)),
       word("zero", DOVETAIL_FIELD(zero)),
       flag("reshard", DOVETAIL_FIELD(reshard)),
       whole("prefetch", DOVETAIL_FIELD(prefetch)),

@@ -3,7 +3,7 @@
 //   llama3_70b:tp=8,pp=4,dp=2,seq=8192,mbs=1,gbs=64,recompute=selective
 //
 // Keys: dp dp_shard tp sp cp ep etp pp vp schedule, seq mbs gbs, dtype optimizer grads reduce products master states,
-// recompute recompute_layers, zero reshard prefetch bucket overlap_grads overlap_params async_tp
+// recompute recompute_layers, lora lora_on, zero reshard prefetch bucket overlap_grads overlap_params async_tp
 // exchange imbalance flash kernels. What each means stands at its field in job.h.
 //
 // SPDX-License-Identifier: Apache-2.0

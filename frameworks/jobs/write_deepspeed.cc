@@ -137,8 +137,8 @@ class DeepSpeedWriter {
                        ",world=" + std::to_string(job_.layout.world()) +
                        ",seq=" + std::to_string(job_.batch.sequence);
     for (const jobs::Difference& one : jobs::differences(job_, {.model = job_.model})) {
-      for (const std::string_view key :
-           {"recompute", "recompute_layers", "flash", "imbalance", "etp", "products", "kernels"}) {
+      for (const std::string_view key : {"recompute", "recompute_layers", "lora", "lora_on",
+                                         "flash", "imbalance", "etp", "products", "kernels"}) {
         if (one.key == key) list += "," + one.key + "=" + one.here;
       }
     }

@@ -122,6 +122,8 @@ JobWords write_fsdp2(const Job& job) {
     words.notes.emplace_back("cut the model along mesh[\"tp\"] first (parallelize_module)");
   if (l.pp > 1)
     words.notes.emplace_back("cut it into stages first; shard() takes one stage after the other");
+  if (job.lora > 0)
+    words.notes.emplace_back("adapters are the program's own (PEFT), made before shard()");
   if (l.cp > 1) words.notes.emplace_back("context parallelism is the program's own");
   return words;
 }

@@ -345,6 +345,8 @@ JobWriter megatron_writer() {
                   "moments are f32, or of two given types with the distributed "
                   "optimizer"},
                  {"recompute_layers", "as many layers of each chunk are computed again"},
+                 {"lora", "adapters are Megatron-Bridge's, which is started from Python"},
+                 {"lora_on", "adapters are Megatron-Bridge's, which is started from Python"},
                  {"reshard", "Megatron-FSDP frees parameters after forward"},
                  {"prefetch", "Megatron-FSDP gathers the next layer by itself"},
                  {"bucket", "--ddp-bucket-size is in elements"},

@@ -232,6 +232,8 @@ JobWriter torchtitan_writer() {
                      {"master", "parameters are held in training.dtype, without a copy"},
                      {"states", "optimizer states have training.dtype"},
                      {"recompute_layers", "every n-th layer is computed again"},
+                     {"lora", "its configuration has no adapters"},
+                     {"lora_on", "its configuration has no adapters"},
                      {"zero", "one replica is not sharded"},
                      {"prefetch", "FSDP2 gathers the next layer by itself (--to fsdp2 has lists)"},
                      {"reshard", "without FSDP nothing is gathered"},

@@ -242,7 +242,11 @@ INSTANTIATE_TEST_SUITE_P(
                       "tiny_mixtral:ep=2,dp=4,zero=1", "tiny_tied:pp=2,gbs=1",
                       "tiny_tied:pp=4,gbs=8", "tiny_tied:tp=2,pp=2,dp=2,gbs=8",
                       "tiny_tied:pp=2,vp=2,dp=2,zero=1,gbs=4", "tiny_tied:pp=2,dp=2,zero=2,gbs=8",
-                      "tiny_tied:pp=2,dp_shard=2,gbs=8", "tiny_tied:pp=2,dp=2,dp_shard=2,gbs=8"),
+                      "tiny_tied:pp=2,dp_shard=2,gbs=8", "tiny_tied:pp=2,dp=2,dp_shard=2,gbs=8",
+                      "tiny_llama:tp=2,dp=2,lora=4,gbs=4", "tiny_llama:dp_shard=2,lora=4,gbs=4",
+                      "tiny_llama:cp=2,dp=2,zero=1,lora=4,lora_on=attention",
+                      "tiny_tied:pp=2,dp_shard=2,lora=2,gbs=4",
+                      "tiny_mixtral:ep=2,dp=2,lora=2,lora_on=attention"),
     name_of);
 
 // Between them every purpose with every collective that it has.

@@ -128,6 +128,8 @@ const std::vector<Drawn> kAnything = {
     {"gbs", {"96", "192"}},
     {"dtype", {"bf16", "f32", "f16"}},
     {"optimizer", {"adam", "sgd", "muon"}},
+    {"lora", {"0", "0", "16"}},
+    {"lora_on", {"attention", "all-linear"}},
     {"grads", {"f32", "bf16", "f16"}},
     {"reduce", {"f32", "bf16", "f16"}},
     {"products", {"own", "fp8", "fp4"}},

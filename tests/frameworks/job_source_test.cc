@@ -311,10 +311,11 @@ TEST_F(JobSourceTest, MegatronsOwnScriptsSayWhatTheirSourceDoes) {
 }
 
 TEST_F(JobSourceTest, MegatronsBlockRecomputesSoManyLayersOfEachChunk) {
-  const Job job = load_job(kLlama8b +
-                           "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 8 "
-                           "--global-batch-size 8 --recompute-granularity full "
-                           "--recompute-method block --recompute-num-layers 3:world=2");
+  const Job job =
+      load_job(kLlama8b +
+               "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 8 "
+               "--global-batch-size 8 --recompute-granularity full "
+               "--recompute-method block --recompute-num-layers 3:world=2");
   EXPECT_EQ(job.layout.vp, 2);
   EXPECT_EQ(job.recompute_layers, 3);
 }

@@ -78,7 +78,15 @@ INSTANTIATE_TEST_SUITE_P(
         // bf16 parameters, f32 gradients; experts over groups of their own, of one rank, with replicas.
         "llama3_8b:dp_shard=4", "llama3_8b:dp_shard=4,zero=1", "llama3_8b:dp_shard=2,pp=2,gbs=8",
         "mixtral_8x7b:ep=4,dp_shard=8", "mixtral_8x7b:ep=4,dp_shard=4,zero=1",
-        "mixtral_8x7b:ep=2,dp=2,dp_shard=4", "mixtral_8x7b:ep=2,dp_shard=4,pp=2,gbs=16"),
+        "mixtral_8x7b:ep=2,dp=2,dp_shard=4", "mixtral_8x7b:ep=2,dp_shard=4,pp=2,gbs=16",
+        "llama3_8b:dp=4,lora=16", "llama3_8b:tp=2,cp=2,dp=2,lora=16",
+        "llama3_8b:dp_shard=4,lora=16", "llama3_8b:tp=2,dp=2,lora=8,lora_on=attention",
+        "llama3_8b:pp=2,vp=2,dp=2,gbs=8,lora=16", "llama3_8b:dp=2,zero=1,lora=16,recompute=full",
+        "llama3_8b:dp=2,dp_shard=2,lora=16",
+        "llama3_8b:tp=2,sp=no,dp_shard=2,lora=16,kernels=eager",
+        "qwen3_0.6b:pp=2,dp_shard=2,gbs=8,lora=8", "vit_b16:dp=4,lora=4",
+        "mixtral_8x7b:ep=4,dp=4,lora=8,lora_on=attention",
+        "deepseek_v3:ep=8,dp=8,lora=8,lora_on=attention"),
     [](const auto& tested) {
       std::string name = tested.param;
       for (char& letter : name) {

@@ -73,5 +73,31 @@ TEST(TiedWeightsPredictionTest, TheirSumIsExposedOverTheLinksBetweenTheFirstAndT
   EXPECT_GT(between.message, 3 * within.message);
 }
 
+Bytes gathered(const schedule::ScheduledProgram& plan) {
+  Bytes sum;
+  for (const schedule::Command& command : plan.roles.front().commands) {
+    const auto* run = schedule::bucket_collective(command);
+    if (run != nullptr && run->kind == schedule::Collective::AllGather)
+      sum += plan.bucket(*run->bucket).size;
+  }
+  return sum;
+}
+
+TEST(LoraPredictionTest, AStepIsShorterThanFullTrainingAndGathersAsMuch) {
+  const models::Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models");
+  const jobs::Job full = jobs::parse_job("llama3_8b:dp_shard=8,seq=8192");
+  const jobs::Job lora = jobs::parse_job("llama3_8b:dp_shard=8,seq=8192,lora=16");
+  const double of_full = to_us(predict_job(full, cluster).step);
+  const double of_lora = to_us(predict_job(lora, cluster).step);
+  // Of products 4 of 6 FLOP a weight, of attention all.
+  EXPECT_LT(of_lora, 0.85 * of_full);
+  EXPECT_GT(of_lora, 0.6 * of_full);
+  // The frozen embedding is read by forward only: 2 bytes of 128,256 x 4,096 fewer; adapters are gathered twice.
+  const Bytes all = gathered(lower_job(full, cluster).program);
+  const Bytes most = gathered(lower_job(lora, cluster).program);
+  EXPECT_GT(most, all - Bytes(std::int64_t{2} * 128'256 * 4096));
+  EXPECT_LT(most, all + Bytes(std::int64_t{2} * 2 * 42'000'000));
+}
+
 }  // namespace
 }  // namespace dovetail::predict
