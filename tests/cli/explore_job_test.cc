@@ -53,6 +53,18 @@ TEST(ExploreJobTest, ShowsTheJobBesideItsVariants) {
   }
 }
 
+// Of 4 layers each 4 adapters of 64 + 64 and 3 of 64 + 128, 4 wide.
+TEST(ExploreJobTest, SaysWhatOfALoraJobTrains) {
+  const std::string text = explored(kTiny + ":dp_shard=2,lora=4", "h100x8");
+  EXPECT_THAT(text, HasSubstr("LoRA: 17408 trained parameters beside "));
+  EXPECT_THAT(text, HasSubstr("MFU by what is computed (of a frozen weight 4 FLOP a token)"));
+  ExploreOptions options = options_of(kTiny + ":dp_shard=2,lora=4", "h100x8");
+  options.document.json = true;
+  std::ostringstream out;
+  EXPECT_EQ(explore(options, out), 0);
+  EXPECT_EQ(nlohmann::json::parse(out.str()).at("trained_parameters"), 17'408);
+}
+
 TEST(ExploreJobTest, WithoutALayoutAllOfThemAreTried) {
   const std::string text = explored(kTiny + ":gbs=8", "h100x8");
   EXPECT_THAT(text, HasSubstr("tp=1,pp=1,dp_shard=8"));

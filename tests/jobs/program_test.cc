@@ -197,6 +197,43 @@ TEST(JobProgramTest, TiedGradientsAreAddedUpOncePerStepAndBeforeTheyAreReduced) 
       << all;
 }
 
+TEST(JobProgramTest, TheSumOfTiedWeightsIsOneGradientInPlace) {
+  Program program = program_of(parse_job("qwen3_0.6b:pp=2,gbs=4"));
+  for (schedule::Op& op : program.ops) {
+    if (op.name == "lm_head.tied.weight.grad.tied") op.phase = Phase::Optimizer;
+  }
+  const std::vector<std::string> found = schedule::problems(program);
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found.front(),
+            "op lm_head.tied.weight.grad.tied sums tied weights, but is no all-reduce (sum) of one "
+            "gradient in backward, in place");
+}
+
+// One stage adds what its replicas have averaged to what the other's have not.
+TEST(JobProgramTest, BothStagesAddUpTiedGradientsInTheSameState) {
+  const Job job = parse_job("qwen3_0.6b:pp=2,dp=2,gbs=8");
+  const Program program = program_of(job);
+  const schedule::Schedule schedule =
+      schedule::make_schedule(program, schedule::parse_policy(policy_text(job)));
+  schedule::ScheduledProgram plan = schedule::lower(program, schedule).program;
+  std::vector<schedule::Command>& commands = plan.roles.back().commands;
+  const OpId sum = sums_of_ties(plan.program).back().id;
+  const auto early = std::ranges::find_if(
+      commands, [&](const schedule::Command& command) { return op_run_by(command) == sum; });
+  const auto update = std::ranges::find_if(commands, [&](const schedule::Command& command) {
+    const std::optional<OpId> op = op_run_by(command);
+    return op && plan.program.op(*op).name == "lm_head.tied.weight.update";
+  });
+  ASSERT_LT(early, update);
+  std::rotate(early, early + 1, update);
+  std::string all;
+  for (const auto& problem : verify(program, plan, schedule.merge)) all += problem.message + "\n";
+  EXPECT_NE(all.find("the gradients of a tied weight meet over tied scaled differently, or reduced "
+                     "over different groups"),
+            std::string::npos)
+      << all;
+}
+
 TEST(JobProgramTest, APlanWithoutTheSumOfTiedWeightsIsNotTheJob) {
   const Job job = parse_job("qwen3_0.6b:pp=2,gbs=4");
   const Program program = program_of(job);
