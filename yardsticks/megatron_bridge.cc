@@ -2,7 +2,7 @@
 //
 // docs/performance-summary*.md of NVIDIA-NeMo/Megatron-Bridge at 067f987. Its columns are Megatron's degrees; with
 // `FSDP` that many ranks share each replica, else the optimizer is distributed. What its recipes recompute
-// is not published and not assumed. NVFP4 and fine-tuning are not priced.
+// is not published and not assumed. NVFP4 and fine-tuning of all weights are not priced.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <map>
@@ -29,11 +29,14 @@ std::string known_name(const std::string& model) {
   return found == kNames.end() ? "" : found->second;
 }
 
+// Its recipes (perf_recipes/llama) have adapters of rank 16 on linear_qkv alone; here the output of attention has one, too.
+const std::string kLora = "LoRA Performance";
+
 // Why a row is none of ours, or "".
 std::string reason_against(const TableRow& table, const std::string& known) {
   if (known.empty()) return "model " + table.text("model") + " is not known";
-  if (table.text("section") != "Pre-Training Performance")
-    return table.text("section") + " is not priced";
+  const std::string& section = table.text("section");
+  if (section != "Pre-Training Performance" && section != kLora) return section + " is not priced";
   const std::string& precision = table.text("precision");
   if (precision.starts_with("NVFP4")) return "NVFP4 is not priced";
   if (precision.empty()) return "no precision is stated";
@@ -67,12 +70,18 @@ Row megatron_bridge_row(const TableRow& table) {
   job.zero = layout.dp_shard > 1 ? jobs::Zero::Parameters : jobs::Zero::Optimizer;
   job.batch = {
       .sequence = table.count("seq"), .micro = table.count("mbs"), .global = table.count("gbs")};
+  const bool is_lora = table.text("section") == kLora;
+  if (is_lora) {
+    job.lora = 16;
+    job.lora_on = jobs::LoraTargets::Attention;
+  }
   const std::string precision = table.text("precision");
   if (precision != "BF16") {  // fp8 where it is not said, as the rates of those rows show
     job.precision.products =
         precision == "NVFP4" ? schedule::Operands::Fp4 : schedule::Operands::Fp8;
   }
-  row.group = known + " " + precision + " on " + std::to_string(gpus) + " of " + row.device;
+  row.group = known + (is_lora ? " LoRA " : " ") + precision + " on " + std::to_string(gpus) +
+              " of " + row.device;
   set_job(row, std::move(job));
   return row;
 }
