@@ -95,6 +95,7 @@ Found choose(const schedule::Program& program, const Schedule& schedule, const M
 void restrict_to_deepspeed(Restriction& left) {
   require_one_stage_and_group(left, "DeepSpeed");
   require_one_dtype(left, "DeepSpeed holds one");
+  keep_parameters_whole(left, "ZeRO 1 and 2", schedule::ParameterSync::AfterUpdate);
   left.give_up("reduce-scatter: ZeRO all-reduces buckets that belong to several ranks", all_reduce);
   give_up_the_usual(left, "DeepSpeed");
   left.give_up("gradients as views of buckets: ZeRO copies",

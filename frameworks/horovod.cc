@@ -33,6 +33,7 @@ def optimizer(inner, model, **options):
 
 void restrict_to_horovod(Restriction& left) {
   require_one_stage_and_group(left, "Horovod");
+  keep_parameters_whole(left, "Horovod", schedule::ParameterSync::AfterUpdate);
   left.give_up("sharded updates: Horovod all-reduces", all_reduce);
   give_up_the_usual(left, "Horovod");
   left.give_up("gradients as views of buckets: Horovod copies", [](schedule::Schedule& schedule) {

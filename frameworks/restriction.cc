@@ -149,6 +149,23 @@ void keep_gradients_whole(const Program& program, Schedule& schedule) {
   std::erase_if(schedule.buckets, [](const Bucket& bucket) { return bucket.gradients.empty(); });
 }
 
+void keep_parameters_whole(Restriction& left, const std::string& framework,
+                           schedule::ParameterSync instead) {
+  if (left.schedule().parameters != schedule::ParameterSync::EachUse) return;
+  Bytes whole;
+  for (const schedule::Tensor& tensor : left.program().tensors) {
+    if (tensor.kind == schedule::TensorKind::Parameter) whole += tensor.bytes();
+  }
+  const std::int64_t ranks =
+      left.program().reductions.empty()
+          ? 1
+          : left.program().group(left.program().reductions.front().group).size();
+  const Bytes more = whole - Bytes(whole.count() / ranks);
+  left.give_up("sharded parameters: " + framework + " holds them whole, " +
+                   dovetail::to_string(more) + " more on each rank",
+               [instead](Schedule& schedule) { shard(schedule, instead); });
+}
+
 void give_up_the_usual(Restriction& left, const std::string& framework) {
   left.give_up(framework + " does not cut a gradient over buckets",
                [&](Schedule& schedule) { keep_gradients_whole(left.program(), schedule); });

@@ -62,6 +62,11 @@ void sync_in_the_last_micro_step(schedule::Schedule& schedule);
 // A gradient that is split goes whole to the bucket that holds most of it (of equals the first).
 void keep_gradients_whole(const schedule::Program& program, schedule::Schedule& schedule);
 
+// Parameters that are gathered before each use, for who holds them whole: what it gathers, and when. The loss says how
+// much more a rank holds.
+void keep_parameters_whole(Restriction& left, const std::string& framework,
+                           schedule::ParameterSync instead);
+
 // What many targets cannot do, in the order in which it is least surprising: parts of gradients,
 // launch points, streams, thread blocks, padding. `framework` stands in the words of the losses.
 void give_up_the_usual(Restriction& left, const std::string& framework);

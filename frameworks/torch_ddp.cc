@@ -107,6 +107,7 @@ def wrap(module, **options):
 
 void restrict_to_torch(Restriction& left) {
   require_one_stage_and_group(left, "DDP");
+  keep_parameters_whole(left, "DDP", schedule::ParameterSync::AfterUpdate);
   left.give_up("sharded updates: DDP all-reduces", all_reduce);
   give_up_the_usual(left, "DDP");
   left.give_up("waits at first use: DDP waits at the end of backward",

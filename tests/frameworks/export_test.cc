@@ -129,6 +129,25 @@ TEST_F(ExportTest, ShardedUpdatesAreGivenUpByThoseWhoReduceToAll) {
               Not(::testing::Contains(HasSubstr("all-reduces"))));
 }
 
+// Two ranks: each holds the other half, too.
+TEST_F(ExportTest, WhoHoldsParametersWholeSaysHowMuchMoreThatIs) {
+  const schedule::Plan gathered = plan("fsdp:cap=40KB");
+  Bytes whole;
+  for (const schedule::Tensor& tensor : gathered.program.tensors) {
+    if (tensor.kind == schedule::TensorKind::Parameter) whole += tensor.bytes();
+  }
+  const std::int64_t ranks = gathered.program.world_size;
+  const std::string more = dovetail::to_string(whole - Bytes(whole.count() / ranks));
+  for (const char* const target : {"torch", "megatron", "deepspeed", "horovod", "xla"}) {
+    EXPECT_THAT(words_of(to(target, gathered)),
+                ::testing::Contains(AllOf(HasSubstr("sharded parameters: "),
+                                          HasSubstr("holds them whole, " + more + " more"))))
+        << target;
+  }
+  EXPECT_THAT(words_of(to("fsdp", gathered)),
+              Not(::testing::Contains(HasSubstr("sharded parameters"))));
+}
+
 TEST_F(ExportTest, Fsdp2KeepsTheGathersOfAPlanThatGathersBeforeEachUse) {
   // Without modules all parameters are the root's: one group, which the plan's blocks are not.
   EXPECT_THAT(words_of(to("fsdp", plan("fsdp:cap=40KB"))),
