@@ -185,7 +185,8 @@ void restrict_to_megatron(Restriction& left) {
   const Definition definition = reversed_definition(left.program());
   require_one_dtype(left, "only one Megatron buffer is written");
   const MegatronGradient gradient = megatron_gradient_of(left.program(), left.schedule());
-  keep_parameters_whole(left, "Megatron's distributed optimizer", schedule::ParameterSync::NextForward);
+  keep_parameters_whole(left, "Megatron's distributed optimizer",
+                        schedule::ParameterSync::NextForward);
   give_up_the_usual(left, "Megatron");
   const auto groups = groups_along(left.program(), left.schedule(), definition.reversed);
   left.give_up("groups in gradient-ready order: Megatron's follow the reverse of the definition",

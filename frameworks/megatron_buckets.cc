@@ -148,7 +148,8 @@ std::string stage_line(const Restriction& left, std::int32_t stage) {
 }  // namespace
 
 void restrict_to_megatron_buckets(Restriction& left) {
-  keep_parameters_whole(left, "Megatron's distributed optimizer", schedule::ParameterSync::NextForward);
+  keep_parameters_whole(left, "Megatron's distributed optimizer",
+                        schedule::ParameterSync::NextForward);
   give_up_the_usual(left, "Megatron");
   left.give_up("copies into buckets: Megatron's gradients are views",
                [](Schedule& schedule) { use_mode(schedule, schedule::BucketMode::View); });

@@ -46,7 +46,8 @@ def pgle_profile(names):
 
 void restrict_to_xla(Restriction& left) {
   require_one_stage_and_group(left, "XLA");
-  keep_parameters_whole(left, "data parallelism without sharded parameters", schedule::ParameterSync::AfterUpdate);
+  keep_parameters_whole(left, "data parallelism without sharded parameters",
+                        schedule::ParameterSync::AfterUpdate);
   left.give_up("sharded updates: keys combine all-reduces", all_reduce);
   give_up_the_usual(left, "XLA");
   left.give_up(

@@ -37,9 +37,7 @@ std::string reason_against(const TableRow& table, const std::string& known) {
   if (known.empty()) return "model " + table.text("model") + " is not known";
   const std::string& section = table.text("section");
   if (section != "Pre-Training Performance" && section != kLora) return section + " is not priced";
-  const std::string& precision = table.text("precision");
-  if (precision.starts_with("NVFP4")) return "NVFP4 is not priced";
-  if (precision.empty()) return "no precision is stated";
+  if (table.text("precision").empty()) return "no precision is stated";
   return {};
 }
 
@@ -76,7 +74,7 @@ Row megatron_bridge_row(const TableRow& table) {
     job.lora_on = jobs::LoraTargets::Attention;
   }
   const std::string precision = table.text("precision");
-  if (precision != "BF16") {  // fp8 where it is not said, as the rates of those rows show
+  if (precision != "BF16") {
     job.precision.products =
         precision == "NVFP4" ? schedule::Operands::Fp4 : schedule::Operands::Fp8;
   }

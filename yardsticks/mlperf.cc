@@ -5,7 +5,7 @@
 // configs share, as round 5.0's pretrain.py and conf/custom.yaml have it: the optimizer is distributed,
 // gradients are kept and reduced in bf16 (grad_reduce_in_fp32=False), both of its exchanges overlap, nothing is
 // recomputed, context parallelism is Megatron's ring. With asym_pp embedding and loss each count as a layer when
-// virtual stages are filled. NVFP4 is not priced.
+// virtual stages are filled.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
@@ -31,7 +31,6 @@ std::string reason_against_run(const TableRow& table) {
   if (benchmark == "llama2_70b_lora") return "its submission's config is not in the table";
   if (model_of_benchmark(benchmark).empty()) return "benchmark " + benchmark + " is not known";
   if (table.text("config").empty()) return "its submission does not say with which config it ran";
-  if (table.text("precision") == "nvfp4") return "NVFP4 is not priced";
   return {};
 }
 
@@ -84,6 +83,7 @@ Row mlperf_row(const TableRow& table) {
                .global = table.count("global_batch")};
   job.precision.gradient = job.precision.reduce = schedule::DType::BF16;
   if (table.text("precision") == "fp8") job.precision.products = schedule::Operands::Fp8;
+  if (table.text("precision") == "nvfp4") job.precision.products = schedule::Operands::Fp4;
   job.zero = jobs::Zero::Optimizer;
   job.exchange = jobs::ContextExchange::Ring;
   job.async_tp = table.text("tp_comm_overlap") == "yes";

@@ -158,11 +158,11 @@ function stagesSection(stages) {
 function jobsSection(jobs) {
   const gib = (count) => (count / 2 ** 30).toFixed(1);
   const busiest = (row) => row.stages.reduce((least, stage) => (stage.bubble_us < least.bubble_us ? stage : least));
-  const verdict = (row, index) => (row.fits ? (index === jobs.best ? "best" : "") : "does not fit");
+  const verdict = (row, index) => (row.fits ? (index === jobs.best ? "best" : row.alike ? "alike" : "") : "does not fit");
   const bars = jobs.rows.map((row) => ({name: row.change, parts: partsOf(busiest(row))}));
   const stages = jobs.best === null ? [] : jobs.rows[jobs.best].stages;
   return section("jobs", "Every job that was tried", [
-    element("p", {}, kindOf(jobs.origin), " Each bar is the stage with the least bubble; the parts add up to the step. MFU counts three times the forward pass, attention whole (PaLM)."),
+    element("p", {}, kindOf(jobs.origin), " Each bar is the stage with the least bubble; the parts add up to the step. MFU counts three times the forward pass, attention whole (PaLM). Alike: too close to the best for public measurements to bear out the order."),
     table("Jobs", [["job", "text"], "step ms", "tokens/s/GPU", "MFU", "peak GiB", ["", "text"]], jobs.rows.map((row, index) => [[row.change, "text"], ms(row.step_us),
       Math.round(row.tokens_per_s_per_gpu), row.mfu === null ? "" : percent(row.mfu), gib(row.peak_bytes), [verdict(row, index), "text"]])),
     partsLegend(bars), stackedBars("jobs", "Where a step of each job goes; the same numbers stand in the tables.", bars),
