@@ -54,8 +54,11 @@ bool OpModel::uses_roofline(const schedule::Op& op) const {
 
 bool Roofline::has_measured(const schedule::Op& op) const {
   const bool is_half = op.dtype == schedule::DType::BF16 || op.dtype == schedule::DType::F16;
-  const auto* gemm = std::get_if<schedule::GemmWork>(&op.work);
-  return gemm != nullptr && is_half && products.contains(gemm->operands);
+  const std::vector<schedule::Kernel> kernels = schedule::kernels_of(op.work);
+  return is_half && std::ranges::any_of(kernels, [&](const schedule::Kernel& kernel) {
+           const auto* gemm = std::get_if<schedule::GemmWork>(&kernel);
+           return gemm != nullptr && products.contains(gemm->operands);
+         });
 }
 
 std::optional<FlopPerSecond> Roofline::peak(schedule::DType dtype,
@@ -69,7 +72,7 @@ std::optional<FlopPerSecond> Roofline::peak(schedule::DType dtype,
 
 Duration OpModel::roofline_time(const schedule::Op& op) const {
   const auto* gemm = std::get_if<schedule::GemmWork>(&op.work);
-  if (compute->has_measured(op)) {
+  if (gemm != nullptr && compute->has_measured(op)) {
     const Duration measured = compute->products.at(gemm->operands)->time(*gemm);
     return stretched(measured, compute->products_stretch) + compute->kernel_overhead;
   }

@@ -55,6 +55,7 @@ struct Roofline {
   GemmTables products = {};
   double products_stretch = 1;  // of its times
 
+  // Whether the table has a product of the op.
   [[nodiscard]] bool has_measured(const schedule::Op& op) const;
   // Of an op with this element type and these operands; absent: the machine has no such units.
   [[nodiscard]] std::optional<FlopPerSecond> peak(schedule::DType dtype,
