@@ -78,6 +78,10 @@ Row megatron_bridge_row(const TableRow& table) {
     job.precision.products =
         precision == "NVFP4" ? schedule::Operands::Fp4 : schedule::Operands::Fp8;
   }
+  if (known.starts_with("llama3_")) {  // scripts/performance/configs/llama of its recipes
+    job.precision.gradient = job.precision.reduce = schedule::DType::BF16;
+    job.async_tp = layout.tp > 1 && precision != "NVFP4";
+  }
   row.group = known + (is_lora ? " LoRA " : " ") + precision + " on " + std::to_string(gpus) +
               " of " + row.device;
   set_job(row, std::move(job));
