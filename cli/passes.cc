@@ -42,6 +42,10 @@ std::string pipeline_rule(const Plan& plan) {
       return "warm-up, forward and backward in turn, cooldown";
     case schedule::PipelineKind::Interleaved:
       return "each chunk beside its own last backward";
+    case schedule::PipelineKind::ZeroBubble:
+      return "gradients of weights as many backwards later as there are stages before";
+    case schedule::PipelineKind::Zbv:
+      return "chunks there and back, gradients of weights last in the cooldown";
   }
   return {};
 }

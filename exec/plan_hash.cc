@@ -141,7 +141,7 @@ class Hasher {
   void add(const Program& program) {
     add_all(std::string_view(program.name), program.world_size, program.tensors, program.ops,
             program.groups, program.reductions, static_cast<std::int64_t>(program.stages),
-            static_cast<std::int64_t>(program.micro_steps));
+            program.stage_map, static_cast<std::int64_t>(program.micro_steps));
   }
 
  private:

@@ -167,6 +167,11 @@ Export write_megatron_buckets(const Restriction& left, const Writing& writing) {
   Export result = left.result();
   result.writes = "arguments: bucket size and overlap";
   result.notes = {"model, layout and batch are said by export --job"};
+  const schedule::PipelineKind order = result.schedule.pipeline.kind;
+  if (splits_backward(order)) {
+    result.notes.push_back("given up: the order " + std::string(to_string(order)) +
+                           ", its pipelines are 1F1B, with chunks interleaved");
+  }
   std::int32_t last = 0;
   for (const schedule::Op& op : program.ops) last = std::max(last, op.stage);
   result.text = head(writing, result);

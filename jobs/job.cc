@@ -113,7 +113,15 @@ class Checker {
     if (l.pp == 1 && l.vp > 1) fail("vp: chunks need a pipeline, pp= of at least 2");
     if (l.pp == 1 && !l.layers.empty()) fail("layers: needs a pipeline, pp= of at least 2");
     if (l.pp == 1) return;
-    if (l.vp > 1) l.order = schedule::PipelineKind::Interleaved;
+    if (l.vp > 1 && !splits_backward(l.order)) l.order = schedule::PipelineKind::Interleaved;
+    const bool is_v = l.order == schedule::PipelineKind::Zbv;
+    if (is_v && l.vp != 2)
+      fail("schedule=zbv needs vp=2: each stage has one chunk there, one back");
+    if (is_v && job_.model.tied && job_.lora == 0) {
+      fail(
+          "schedule=zbv: tied weights lie on its first and its last chunk, which share a stage: "
+          "not modelled");
+    }
     const bool is_interleaved = l.order == schedule::PipelineKind::Interleaved;
     if (is_interleaved && l.vp == 1) fail("schedule=interleaved needs vp= of at least 2");
     if (!l.layers.empty()) {
@@ -122,7 +130,7 @@ class Checker {
       fail("pp x vp=" + std::to_string(l.pp * l.vp) + " stages for " +
            std::to_string(job_.model.layers) + " layers");
     }
-    if (is_interleaved) {
+    if (l.vp > 1 && !is_v) {
       divides("pp", l.pp, "gbs / (mbs x dp x dp_shard)", job_.micro_batches());
     }
   }

@@ -13,6 +13,7 @@
 #include "jobs/program.h"
 #include "jobs/tensors.h"
 #include "jobs/variants.h"
+#include "lower/pipeline/order.h"
 
 namespace dovetail::jobs {
 namespace {
@@ -57,16 +58,28 @@ struct StageBlocks {
   bool embedding = false, head = false;
 };
 
+// What is in flight does not grow with the micro-batches once they fill the pipeline.
+schedule::PipelineShape pipeline_of(const Job& job) {
+  const Layout& l = job.layout;
+  const std::int64_t filled = 2 * l.pp * l.vp;
+  return {.kind = l.order,
+          .stages = static_cast<std::int32_t>(l.pp),
+          .chunks = static_cast<std::int32_t>(l.vp),
+          .micro_steps = static_cast<std::int32_t>(std::min(job.micro_batches(), filled))};
+}
+
 std::vector<StageBlocks> stages_of(const Job& job) {
   std::vector<StageBlocks> stages(static_cast<std::size_t>(job.layout.pp));
+  const schedule::PipelineShape shape = pipeline_of(job);
+  const std::vector<std::int64_t> layers = layers_of_stages(job);
   std::int64_t layer = 0;
-  std::size_t chunk = 0;
-  for (const std::int64_t layers : layers_of_stages(job)) {
-    StageBlocks& stage = stages[chunk++ % stages.size()];
-    for (std::int64_t i = 0; i < layers; ++i) stage.layers.push_back(layer++);
+  for (std::int32_t virtual_stage = 0; virtual_stage < shape.virtual_stages(); ++virtual_stage) {
+    StageBlocks& stage = stages[static_cast<std::size_t>(shape.role_of(virtual_stage))];
+    const std::int64_t end = layer + layers[static_cast<std::size_t>(virtual_stage)];
+    while (layer < end) stage.layers.push_back(layer++);
+    if (virtual_stage == 0) stage.embedding = true;
+    if (virtual_stage + 1 == shape.virtual_stages()) stage.head = true;
   }
-  stages.front().embedding = true;
-  stages.back().head = true;
   return stages;
 }
 
@@ -121,7 +134,7 @@ class Counter {
     memory.outside = kCudaContext + communicators() * (2 * kNcclChannels) * kNcclConnection;
 
     const double in_flight = micro_batches_in_flight(stage);
-    const double kept = kept_by(blocks, stage);
+    const double kept = kept_by(blocks);
     const Bytes sums = sums_of(held);
     const bool is_counting = rules_.resident_gradients || job_.micro_batches() > 1;
     const Bytes copy =
@@ -200,19 +213,8 @@ class Counter {
   }
 
   double micro_batches_in_flight(std::size_t stage) const {
-    const Layout& l = job_.layout;
-    const auto after = as_double(l.pp - static_cast<std::int64_t>(stage) - 1);
-    const double all = as_double(job_.micro_batches());
-    switch (l.order) {
-      case schedule::PipelineKind::Sequential:
-        return 1;
-      case schedule::PipelineKind::OneFOneB:
-        return std::min(after + 1, all);
-      case schedule::PipelineKind::Interleaved:
-        return std::min(2 * after + as_double((l.vp - 1) * l.pp) + 1, all * as_double(l.vp)) /
-               as_double(l.vp);
-    }
-    DOVETAIL_CHECK(false) << "an order of stages";
+    const int role = static_cast<int>(stage);
+    return as_double(schedule::most_in_flight(pipeline_of(job_), role)) / as_double(job_.layout.vp);
   }
 
   // Elements per token that a fully connected network of inner size f keeps, and that its backward makes.
@@ -278,12 +280,13 @@ class Counter {
     return kept_by_layer(layer);
   }
 
-  double kept_by(const StageBlocks& blocks, std::size_t stage) const {
+  double kept_by(const StageBlocks& blocks) const {
     const double boundary = compute() * as_double(job_.model.width) * between_;
     double kept = 0;
     for (const std::int64_t layer : blocks.layers) kept += left_by_layer(layer);
-    if (blocks.head) kept += 2 * boundary;             // last norm
-    if (stage + 1 < stages_.size()) kept += boundary;  // what was sent, until its gradient comes
+    if (blocks.head) kept += 2 * boundary;  // last norm
+    // What was sent, until its gradient comes: by all but the role of the last virtual stage.
+    if (!blocks.head) kept += boundary;
     return kept;
   }
 

@@ -12,8 +12,9 @@
 //                   a gated network 4 f (3 f if its product is one kernel), a plain one 2 f;
 //                   of experts the same for each token that comes, and 2 h, its way in and out.
 //                 tp divides what lies within heads and networks, sp the rest, cp tokens. Without flash also the
-//                 scores. Full recomputation keeps h. Times micro-batches in flight: 1F1B pp - stage,
-//                 interleaved (arXiv 2104.04473) 2 (pp - stage - 1) + (vp - 1) pp + 1 chunks of 1/vp each.
+//                 scores. Full recomputation keeps h. Times micro-batches in flight, of 1/vp of the stage each
+//                 (lower/pipeline/order.h: 1F1B pp - stage, zero-bubble and zbv pp x vp), until the gradients of weights are
+//                 done: what only those of the input need is not freed before.
 //                 Frozen networks without adapters (lora_on=attention) keep no input of a product: h and f less.
 //                 (torchtitan's selective recomputation keeps of a dense layer 2 h, a d + k d, a d and f.)
 //   logits        last stage, per token and word: compute type, f32, and their softmax in f32

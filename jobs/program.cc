@@ -47,6 +47,7 @@ class ProgramWriter {
     program_.name = to_string(job_);
     program_.world_size = job_.layout.world();
     program_.stages = static_cast<std::int32_t>(job_.layout.pp);
+    program_.stage_map = schedule::stage_map_of(job_.layout.order);
     program_.groups = groups_.all;
     forward();
     backward();
@@ -58,6 +59,10 @@ class ProgramWriter {
  private:
   [[nodiscard]] std::int32_t last_stage() const {
     return static_cast<std::int32_t>(job_.layout.pp * job_.layout.vp) - 1;
+  }
+
+  [[nodiscard]] std::int32_t role_of(std::int32_t stage) const {
+    return schedule::role_of_stage(program_.stage_map, program_.stages, stage);
   }
 
   TensorId add_tensor(const std::string& name, TensorKind kind, schedule::DType dtype,
@@ -154,7 +159,7 @@ class ProgramWriter {
 
   // A tied embedding in another stage is a tensor of its own.
   TensorId parameter_of(const ParameterShape& parameter, std::int32_t stage) {
-    const auto role = stage % program_.stages;
+    const std::int32_t role = role_of(stage);
     const auto [known, is_new] = parameters_.try_emplace({parameter.name, role}, TensorId{});
     if (!is_new) return known->second;
     const bool is_copy = std::ranges::any_of(parameters_, [&](const auto& entry) {
@@ -241,16 +246,18 @@ class ProgramWriter {
   }
 
   // The gradient of the input first, then what undoes the message before it, then those of the weights, which need
-  // not wait for that. In front of the first weight that trains no gradient is wanted. Returns the first element that
-  // was undone.
+  // not wait for that; in one op where nothing comes between. In front of the first weight that trains no gradient is
+  // wanted. Returns the first element that was undone.
   std::size_t undo_compute(std::size_t at) {
     const Played& played = played_[at];
     const Compute& compute = std::get<Compute>(played.element);
     const TensorId arriving = flowing_;
     const auto* before = at == 0 ? nullptr : std::get_if<Travel>(&played_[at - 1].element);
+    if (before != nullptr && !before->backward) before = nullptr;
     const bool is_first = at == first_trained_;
-    const bool has_weights = !compute.backward_weight.empty();
-    const bool is_split = !is_first && before != nullptr && before->backward && has_weights;
+    const bool has_both = !compute.backward_input.empty() && !compute.backward_weight.empty();
+    const bool is_split =
+        !is_first && has_both && (before != nullptr || splits_backward(job_.layout.order));
     TensorId input = played.in;
     if (is_first && before != nullptr && before->again_for_weights) input = gather_again(at - 1);
     std::vector<TensorId> reads{arriving};
@@ -269,16 +276,16 @@ class ProgramWriter {
              std::move(reads), std::move(writes));
       return at;
     }
-    if (before->again_for_weights) input = gather_again(at - 1);
+    if (before != nullptr && before->again_for_weights) input = gather_again(at - 1);
     flowing_ = like(compute.name + ".grad", played.in);
     add_op(compute.name + ".backward.input", Phase::Backward, played.stage,
            kernels(compute.backward_input), reads, {flowing_});
-    undo_travel(*before, played_[at - 1]);
+    if (before != nullptr) undo_travel(*before, played_[at - 1]);
     std::vector<TensorId> weight_reads{arriving, input};
     std::vector<TensorId> writes = write_gradients(played, weight_reads);
     add_op(compute.name + ".backward.weight", Phase::Backward, played.stage,
            kernels(compute.backward_weight), std::move(weight_reads), std::move(writes));
-    return at - 1;
+    return before != nullptr ? at - 1 : at;
   }
 
   // What the message at this element brought forward, once more.
@@ -316,7 +323,7 @@ class ProgramWriter {
   void add_tied_gradients() {
     const std::string name = model_parameters(job_.model).front().name;
     for (const std::int32_t stage : {0, last_stage()}) {
-      const TensorId parameter = parameters_.at({name, stage % program_.stages});
+      const TensorId parameter = parameters_.at({name, role_of(stage)});
       const schedule::Tensor& gradient = program_.tensor(gradients_.at(parameter));
       const CollectiveWork sum{.kind = Collective::AllReduce,
                                .group = groups_.tied,

@@ -69,6 +69,10 @@ std::vector<Variant> variants(const Job& job) {
       add("prefetch=" + std::to_string(job.prefetch + 1));
     }
   }
+  if (job.layout.pp > 1 && !splits_backward(job.layout.order)) {
+    add("schedule=zero-bubble");
+    add("schedule=zbv,vp=2");
+  }
   if (job.layout.pp > 1 && job.layout.vp == 1) {
     if (job.layout.layers.empty()) add("vp=2");
     const std::string layers = "layers=" + balanced_layers(job);

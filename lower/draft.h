@@ -145,9 +145,4 @@ struct RoleDraft {
   std::vector<Travel> travels;  // buckets, gathers, messages: each in launch order
 };
 
-// The role that runs the op.
-inline std::int32_t role_of(const Program& program, const Op& op) {
-  return program.stages > 1 ? op.stage % program.stages : 0;
-}
-
 }  // namespace dovetail::schedule::internal

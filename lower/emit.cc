@@ -71,7 +71,7 @@ class Emitter {
   void find_ops() {
     own_from_.assign(end_ + 1, end_);
     for (std::size_t i = end_; i-- > 0;) {
-      own_from_[i] = role_of(program_, program_.ops[i]) == role_.role ? i : own_from_[i + 1];
+      own_from_[i] = program_.role_of(program_.ops[i]) == role_.role ? i : own_from_[i + 1];
     }
     for (const Travel& travel : role_.travels) {
       if (travel.kind == Travel::Kind::Message) leaves_compute_.insert(travel.what);

@@ -45,7 +45,7 @@ IdTable<TensorId, Uses> parameter_uses(const Draft& draft, std::int32_t role) {
   }
   const Program& program = draft.program();
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    if (role_of(program, program.ops[i]) != role) continue;
+    if (program.role_of(program.ops[i]) != role) continue;
     for (const auto* list : {&program.ops[i].reads, &program.ops[i].writes}) {
       for (const TensorId id : *list) {
         if (uses.at(id).first == kEnd) continue;
@@ -61,7 +61,7 @@ std::size_t next_use(const Draft& draft, std::int32_t role, const BucketLayout& 
                      std::size_t position) {
   const std::vector<Op>& ops = draft.program().ops;
   for (std::size_t i = position + 1; i < ops.size(); ++i) {
-    if (role_of(draft.program(), ops[i]) != role) continue;
+    if (draft.program().role_of(ops[i]) != role) continue;
     for (const BucketMember& member : parameters.members) {
       if (std::ranges::count(ops[i].reads, member.tensor) > 0) return i;
       if (std::ranges::count(ops[i].writes, member.tensor) > 0) return i;
@@ -124,7 +124,7 @@ class EachUse {
     begin_ = step == 0 ? 0 : kEnd;
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
       const Op& op = program_.ops[i];
-      const bool mine = role_of(program_, op) == role_.role && op.phase != Phase::Optimizer &&
+      const bool mine = program_.role_of(op) == role_.role && op.phase != Phase::Optimizer &&
                         (program_.micro_steps == 1 || op.micro_step == step);
       if (!mine) continue;
       begin_ = std::min(begin_, i);
@@ -258,7 +258,7 @@ class FrozenLayout {
         if (op.phase == Phase::Optimizer) {
           refuse(*block, "optimizer op " + op.name + " reads " + program_.tensor(id).name);
         }
-        const std::int32_t role = role_of(program_, op);
+        const std::int32_t role = program_.role_of(op);
         if (role_.try_emplace(block->id, role).first->second != role) {
           refuse(*block, "mixes stages: " + program_.tensor(id).name);
         }

@@ -45,7 +45,7 @@ class Layout {
   void find_roles() {
     for (const Op& op : draft_.program().ops) {
       if (op.phase == Phase::Optimizer) continue;
-      for (const TensorId id : op.writes) writer_role_[id] = role_of(draft_.program(), op);
+      for (const TensorId id : op.writes) writer_role_[id] = draft_.program().role_of(op);
     }
   }
 

@@ -65,7 +65,7 @@ Placed placements(const Draft& draft, const RoleDraft& role) {
     if (op == nullptr || work_of(*op) == nullptr) {
       throw InputError(draft.name(placement) + ": the program has no such op that communicates");
     }
-    if (role_of(program, *op) != role.role) continue;
+    if (program.role_of(*op) != role.role) continue;
     const std::string name = draft.name(placement);
     if (placement.wait != WaitPoint::FirstUse) {
       throw InputError(name + ": an op is waited for before the first use of what it brings");
@@ -107,7 +107,7 @@ class Messages {
   void walk_forwards() {
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
       const Op& op = program_.ops[i];
-      if (role_of(program_, op) != role_.role) continue;
+      if (program_.role_of(op) != role_.role) continue;
       if (const auto at = placed_.find(i); at != placed_.end()) {
         add_placed(i, op, *at->second);
       } else if (program_.stages > 1 && is_send(op)) {
@@ -164,7 +164,7 @@ class Messages {
     auto message = messages_.rbegin();
     for (std::size_t i = program_.ops.size(); i-- > 0 && message != messages_.rend();) {
       const Op& op = program_.ops[i];
-      if (role_of(program_, op) != role_.role) continue;
+      if (program_.role_of(op) != role_.role) continue;
       if (message->what == i) {
         const bool both = placed_.contains(i);
         const auto before = [&](std::size_t there) {

@@ -36,7 +36,7 @@ RoleDraft survey(const Draft& draft, std::int32_t role) {
   std::size_t next = kEnd;  // the role's op behind this one
   for (std::size_t i = program.ops.size(); i-- > 0;) {
     const Op& op = program.ops[i];
-    if (role_of(program, op) != role) continue;
+    if (program.role_of(op) != role) continue;
     const std::size_t step = micro_steps > 1 ? static_cast<std::size_t>(op.micro_step) : 0;
     if (ended[step] == 0 && is_in_backward(draft, op)) {
       ended[step] = 1;

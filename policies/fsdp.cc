@@ -101,8 +101,6 @@ class GatherPlacer {
   }
 
  private:
-  [[nodiscard]] std::int32_t role_of(const Op& op) const { return op.stage % program_.stages; }
-
   // Of gradients, or of parameters that stand for them.
   [[nodiscard]] TensorId parameter_of(const OwedGradient& gradient) const {
     const TensorId updated = parameter_.at(gradient.tensor);
@@ -121,7 +119,7 @@ class GatherPlacer {
     blocks_.push_back(
         {.bucket = id,
          .bytes = element_size(first.dtype) * ((elements + ranks - 1) / ranks * ranks),
-         .role = role_of(program_.ops[front.producer_index]),
+         .role = program_.role_of(program_.ops[front.producer_index]),
          .unit = units.next(first.name)});
   }
 
@@ -280,7 +278,7 @@ class GatherPlacer {
       gather.stream = CommStream{stream_};
       // Behind the role's op before the place.
       for (std::size_t place = stay.launch; place > 0; --place) {
-        if (role_of(program_.ops[place - 1]) != role_) continue;
+        if (program_.role_of(program_.ops[place - 1]) != role_) continue;
         gather.launch = LaunchAfterOp{program_.ops[place - 1].id};
         break;
       }
@@ -438,7 +436,7 @@ Prefetch prefetch_of(const Program& program, const Schedule& schedule) {
     const auto* after = std::get_if<LaunchAfterOp>(&gather.launch);
     const std::size_t launch = after == nullptr ? 0 : position.at(after->op) + 1;
     const std::size_t reader = use->second;
-    const auto role = [&](std::size_t op) { return program.ops[op].stage % program.stages; };
+    const auto role = [&](std::size_t op) { return program.role_of(program.ops[op]); };
     std::set<std::size_t> between;  // blocks that one op reads first are wanted together
     for (const auto& [unit, op] : first) {
       if (op >= launch && op < reader && role(op) == role(reader)) between.insert(op);

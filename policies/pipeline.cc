@@ -44,8 +44,13 @@ void check_stages(Decisions& decisions, const TypedOptions& typed) {
   if (interleaved && stages.chunks < 2) {
     fail("kind=interleaved needs chunks= of at least 2: it interleaves them");
   }
-  if (!interleaved && stages.chunks > 1) {
-    fail("chunks= needs kind=interleaved: the other orders have one part per stage");
+  if (stages.order == PipelineKind::Zbv && stages.chunks != 2) {
+    fail("kind=zbv needs chunks=2: each stage has one on the way there and one on the way back");
+  }
+  if (!interleaved && !splits_backward(stages.order) && stages.chunks > 1) {
+    fail(
+        "chunks= needs kind=interleaved, zero-bubble or zbv: the other orders have one part per "
+        "stage");
   }
   if (!interleaved && stages.alignment == LaunchAlignment::AcrossStages) {
     fail("align=across-stages needs kind=interleaved");

@@ -313,7 +313,7 @@ class Deciding {
     if (program_.stages == 1) return 0;
     for (const OwedGradient& gradient : owed_) {
       if (gradient.tensor != bucket.gradients.front().tensor) continue;
-      return program_.ops[gradient.producer_index].stage % program_.stages;
+      return program_.role_of(program_.ops[gradient.producer_index]);
     }
     return 0;
   }
@@ -359,7 +359,8 @@ BucketPlacement placement(const Policy& policy) {
 
 StageSplit split_of(const Policy& policy) {
   if (!policy.decisions.stages) return {};
-  return {.stages = policy.decisions.stages->stages, .chunks = policy.decisions.stages->chunks};
+  const Stages& stages = *policy.decisions.stages;
+  return {.stages = stages.stages, .chunks = stages.chunks, .map = stage_map_of(stages.order)};
 }
 
 Policy placed(Policy policy, const BucketPlacement& placement) {

@@ -157,9 +157,9 @@ std::optional<std::string> several_reductions(const Program& program) {
   return std::nullopt;
 }
 
-class Pass {
+class PaddlePass {
  public:
-  Pass(const Program& program, const Policy& policy, PolicyResult& result)
+  PaddlePass(const Program& program, const Policy& policy, PolicyResult& result)
       : program_(program),
         rule_(std::get<FirstFit>(*policy.decisions.grouping)),
         place_(placement(policy)),
@@ -233,7 +233,7 @@ class Pass {
 
 void apply_first_fit(const Program& program, const Policy& policy,
                      const std::vector<OwedGradient>& owed, PolicyResult& result) {
-  Pass pass(program, policy, result);
+  PaddlePass pass(program, policy, result);
   append_buckets(result.schedule, pass.run(owed), placement(policy));
   for (Bucket& bucket : result.schedule.buckets) pass.place(bucket);
 }

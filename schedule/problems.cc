@@ -135,7 +135,7 @@ class Inspector {
   // Forward, then backward, then the optimizer: each micro-step of a stage by itself, as these
   // alternate, but all of a rank's micro-steps before its optimizer.
   void check_phase(const Op& op) {
-    const std::int32_t role = op.stage % std::max(program_.stages, 1);
+    const std::int32_t role = program_.role_of(op);
     Phase& step = step_phase_[{program_.stages > 1 ? op.stage : 0, op.micro_step}];
     Phase& rank = role_phase_[role];
     const Phase latest = rank == Phase::Optimizer ? rank : step;

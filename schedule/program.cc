@@ -79,6 +79,12 @@ std::vector<Kernel> kernels_of(const Work& work) {
                     work);
 }
 
+std::int32_t role_of_stage(StageMap map, std::int32_t stages, std::int32_t stage) {
+  const std::int32_t along = stage % stages;
+  const bool is_back = map == StageMap::V && stage / stages % 2 == 1;
+  return is_back ? stages - 1 - along : along;
+}
+
 Flop Op::flop() const {
   Flop total(0);
   for (const Kernel& kernel : kernels_of(work)) {

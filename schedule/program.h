@@ -71,6 +71,13 @@ constexpr auto words_of(Purpose) {
 
 Bytes element_size(DType dtype);
 
+// Which role of a pipeline runs a virtual stage. Loop: 0 .. P - 1, again 0 .. P - 1, ... V: 0 .. P - 1, then back P - 1 .. 0, so
+// that the two stages at the turn, and the first and the last, share a role.
+enum class StageMap { Loop, V };
+constexpr auto words_of(StageMap) { return words("loop", "v"); }
+// REQUIRES: stages >= 1, stage >= 0.
+std::int32_t role_of_stage(StageMap map, std::int32_t stages, std::int32_t stage);
+
 struct Tensor {
   TensorId id;
   std::string name;
@@ -206,8 +213,7 @@ struct Op {
   std::vector<TensorId> reads;
   std::vector<TensorId> writes;
   Effect effect = Opaque{};
-  // The pipeline stage that runs it: 0 .. Program::stages x chunks - 1. Stage s runs on role s mod
-  // Program::stages.
+  // The virtual stage that runs it: 0 .. Program::stages x chunks - 1, on role Program::role_of.
   std::int32_t stage = 0;
   std::int32_t micro_step = 0;  // which repetition of forward and backward within one step
 
@@ -261,6 +267,7 @@ struct Program {
   std::vector<Reduction> reductions;  // in gradient-ready order, i.e. of the last writes
   // Pipeline: the world is `stages` x D ranks, those of role p being p D .. (p + 1) D - 1.
   std::int32_t stages = 1;
+  StageMap stage_map = StageMap::Loop;
   // How often forward and backward run before the optimizer does, and write each owed gradient.
   std::int32_t micro_steps = 1;
 
@@ -268,6 +275,10 @@ struct Program {
   [[nodiscard]] const Tensor& tensor(TensorId id) const;
   [[nodiscard]] const Op& op(OpId id) const;
   [[nodiscard]] const ProcessGroup& group(GroupId id) const;
+  // The role that runs the op; 0 without a pipeline.
+  [[nodiscard]] std::int32_t role_of(const Op& op) const {
+    return stages > 1 ? role_of_stage(stage_map, stages, op.stage) : 0;
+  }
 
   friend bool operator==(const Program&, const Program&) = default;
 };

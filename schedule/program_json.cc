@@ -411,6 +411,8 @@ Program program_from_json(JsonObject object) {
     program.reductions.push_back(owed);
   }
   program.stages = static_cast<std::int32_t>(object.integer_or("stages", 1, 1, kLargestNumber));
+  object.ignore("stage_map");
+  if (object.has("stage_map")) program.stage_map = object.one_of<StageMap>("stage_map");
   program.micro_steps =
       static_cast<std::int32_t>(object.integer_or("micro_steps", 1, 1, kMostUnrolledSteps));
   object.done();
@@ -442,6 +444,7 @@ ordered_json program_to_value(const Program& program) {
                      {"groups", std::move(groups)}, {"tensors", std::move(tensors)},
                      {"ops", std::move(ops)},       {"reductions", std::move(reductions)}};
   if (program.stages != 1) value["stages"] = program.stages;
+  if (program.stage_map != StageMap::Loop) value["stage_map"] = to_string(program.stage_map);
   if (program.micro_steps != 1) value["micro_steps"] = program.micro_steps;
   return value;
 }

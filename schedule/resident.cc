@@ -26,7 +26,7 @@ class Adder {
     }
     for (const Op& op : program.ops) {
       for (const auto* tensors : {&op.reads, &op.writes}) {
-        for (const TensorId id : *tensors) home_.try_emplace(id, op.stage % program.stages);
+        for (const TensorId id : *tensors) home_.try_emplace(id, program.role_of(op));
       }
       if (op.phase == Phase::Optimizer) join(op);
     }

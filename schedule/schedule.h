@@ -135,8 +135,19 @@ constexpr auto words_of(ParameterSync) { return words("after-update", "next-forw
 //   Sequential   forward and backward of one micro-batch after another
 //   OneFOneB     warm-up forwards, then one forward and one backward in turn, then the rest
 //   Interleaved  the same with several chunks of the model per rank
-enum class PipelineKind { Sequential, OneFOneB, Interleaved };
-constexpr auto words_of(PipelineKind) { return words("sequential", "1f1b", "interleaved"); }
+//   ZeroBubble   the same with backward in two: what the stage before waits for first, gradients of weights where
+//                the stage would idle (arXiv 2401.10241, ZB-H1; with chunks torch's InterleavedZeroBubble)
+//   Zbv          backward in two, and two chunks per rank, the second on the way back (StageMap::V; section 6 there)
+enum class PipelineKind { Sequential, OneFOneB, Interleaved, ZeroBubble, Zbv };
+constexpr auto words_of(PipelineKind) {
+  return words("sequential", "1f1b", "interleaved", "zero-bubble", "zbv");
+}
+constexpr bool splits_backward(PipelineKind kind) {
+  return kind == PipelineKind::ZeroBubble || kind == PipelineKind::Zbv;
+}
+constexpr StageMap stage_map_of(PipelineKind kind) {
+  return kind == PipelineKind::Zbv ? StageMap::V : StageMap::Loop;
+}
 enum class LaunchAlignment { PerStage, AcrossStages };
 constexpr auto words_of(LaunchAlignment) { return words("per-stage", "across-stages"); }
 struct Pipeline {

@@ -180,7 +180,7 @@ class Builder {
     const sim::Lanes lanes(draft_.out, data_.costs.distinct_ranks);
     data_.roles.resize(roles_.size());
     for (const Op& op : program().ops) {
-      const std::int32_t role = schedule::internal::role_of(program(), op);
+      const std::int32_t role = program().role_of(op);
       const sim::LaneRange mine = lanes.roles()[static_cast<std::size_t>(role)];
       data_.roles[static_cast<std::size_t>(role)].ops.push_back(ops());
       data_.ids.push_back(op.id);

@@ -105,7 +105,7 @@ std::int32_t Index::stage_of(const RankProgram& role) const {
 }
 
 bool Index::runs(std::int32_t stage, const Op& op) const {
-  return program.stages <= 1 || op.stage % program.stages == stage;
+  return program.stages <= 1 || program.role_of(op) == stage;
 }
 
 std::string Index::name(TensorId id) const {

@@ -53,7 +53,7 @@ class Walk {
 
  private:
   [[nodiscard]] std::size_t stage(const Op& op) const {
-    return op.stage < 0 ? 0 : static_cast<std::size_t>(op.stage) % memory_.size();
+    return op.stage < 0 ? 0 : static_cast<std::size_t>(index_.program.role_of(op));
   }
 
   [[nodiscard]] bool followed_elsewhere(TensorId id) const {

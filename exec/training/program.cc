@@ -27,6 +27,7 @@ class Builder {
     program_.name = "training";
     program_.world_size = options.world_size;
     program_.stages = options.stages;
+    program_.stage_map = options.stage_map;
     schedule::ProcessGroup group{.id = kDataParallel, .name = "dp", .ranks = {}};
     for (std::int32_t rank = 0; rank < options.world_size; ++rank) {
       group.ranks.push_back(Rank{rank});

@@ -68,8 +68,9 @@ Kernel kernel_of(const schedule::Op& op);
 struct TrainingOptions {
   std::int64_t world_size = 2;  // stages x data-parallel ranks
   std::int32_t stages = 1;      // pipeline stages; the blocks are divided evenly. Needs Untied
-  std::int32_t chunks = 1;      // parts of the model on each stage (PipelineKind::Interleaved)
-  std::int64_t samples = 8;     // per rank and micro-step
+  std::int32_t chunks = 1;      // parts of the model on each stage
+  schedule::StageMap stage_map = schedule::StageMap::Loop;
+  std::int64_t samples = 8;  // per rank and micro-step
   std::int64_t vocabulary = 48;
   std::int64_t width = 24;
   std::int64_t hidden = 40;

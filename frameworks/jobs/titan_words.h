@@ -50,6 +50,9 @@ inline constexpr Choice<jobs::ContextExchange, 2> kTitanRotate{
     {{{"allgather", jobs::ContextExchange::AllGather}, {"alltoall", jobs::ContextExchange::Ring}}}};
 
 inline constexpr std::string_view kTitanSchedule = "parallelism.pipeline_parallel_schedule";
+// Orders that divide backward, of several stages per rank; none of them has compiled stages (pytorch#161904).
+inline constexpr const char* kTitanZeroBubble = "InterleavedZeroBubble";
+inline constexpr const char* kTitanZbv = "ZBVZeroBubble";
 inline constexpr std::string_view kTitanPiece = "parallelism.pipeline_parallel_microbatch_size";
 inline constexpr std::string_view kTitanParts = "parallelism.module_fqns_per_model_part";
 

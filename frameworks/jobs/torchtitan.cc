@@ -123,16 +123,15 @@ TitanSchedule titan_schedule(Options& options) {
   const auto interleaved = [](std::string_view note) {
     return TitanSchedule{PipelineKind::Interleaved, true, note};
   };
+  const auto split = [](PipelineKind kind) { return TitanSchedule{kind, true, ""}; };
   return options.word<TitanSchedule>(
       kTitanSchedule, {},
       {{"1F1B", {}},
        {"Interleaved1F1B", interleaved("")},
+       {kTitanZeroBubble, split(PipelineKind::ZeroBubble)},
+       {kTitanZbv, split(PipelineKind::Zbv)},
        {"GPipe", {.note = "counted as 1F1B: as long, and with fewer activations"}},
        {"LoopedBFS", interleaved("counted as Interleaved1F1B")},
-       {"InterleavedZeroBubble",
-        interleaved("counted as Interleaved1F1B: its smaller bubble is not modelled")},
-       {"ZBVZeroBubble",
-        interleaved("counted as Interleaved1F1B: its smaller bubble is not modelled")},
        {"DualPipeV", interleaved("counted as Interleaved1F1B: its overlap is not modelled")}});
 }
 
@@ -285,8 +284,12 @@ class TitanReader {
     for (const std::string_view fp8 : {"float8", ".mx,", ",mx,"}) {
       if (converters.find(fp8) != std::string::npos) p.products = schedule::Operands::Fp8;
     }
-    job_.kernels =
-        options_.flag(kTitanCompile, false) ? jobs::Kernels::Fused : jobs::Kernels::Eager;
+    const bool is_compiled = options_.flag(kTitanCompile, false);
+    job_.kernels = is_compiled ? jobs::Kernels::Fused : jobs::Kernels::Eager;
+    if (is_compiled && splits_backward(job_.layout.order)) {
+      note(kTitanCompile, "torch refuses compiled stages in " + options_.text(kTitanSchedule, "") +
+                              " (pytorch#161904); counted as if it did not");
+    }
     if (options_.text(kTitanFlavor, "").find("_flex") != std::string::npos) {
       note("model.flavor", "attention within documents is counted as over whole samples");
     }

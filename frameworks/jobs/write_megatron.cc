@@ -336,7 +336,7 @@ JobWriter megatron_writer() {
       .unsaid = {{"vocabulary", "it is padded to a multiple of tp"},
                  {"dp", "shards and replicas are one group where parameters are whole"},
                  {"dp_shard", "shards and replicas are one group where parameters are whole"},
-                 {"schedule", "its pipelines are 1F1B"},
+                 {"schedule", "its pipelines are 1F1B, with chunks interleaved"},
                  {"async_tp", "--tp-comm-overlap needs sequence parallelism"},
                  {"grads", "gradients are kept in f32 or in the type of compute"},
                  {"reduce", "gradients travel as they are kept, but with Megatron-FSDP"},

@@ -3,7 +3,8 @@
 // The inverse of torchtitan.cc, for the same version (0.2.2, commit 73a0e69). What that refuses to run was read in
 // distributed/parallel_dims.py, models/llama3/infra/parallelize.py, components/optimizer.py and config/job_config.py:
 // a flavor that it does not have, fp16, an optimizer besides Adam, ZeRO's stages 1 and 2, DDP beside another
-// parallelism, experts cut otherwise than whole or as the rest, a sample that 2 x cp x tp does not divide.
+// parallelism, experts cut otherwise than whole or as the rest, a sample that 2 x cp x tp does not divide; compiled stages
+// whose backward is split, in torch/distributed/pipelining/schedules.py (2.14).
 //
 // Layers of a pipeline are listed one by one (module_fqns_per_model_part): torchtitan itself counts embedding and head
 // as a layer each, and so would divide them otherwise than was predicted.
@@ -128,7 +129,11 @@ class TitanWriter {
     if (is_sharded) toml_.say_word(kTitanReshard, job_.reshard ? "always" : "never");
     if (l.cp > 1) toml_.say_word(kTitanRotate.name, kTitanRotate.word(job_.exchange));
     if (job_.async_tp) toml_.say(kTitanAsync, "true");
-    if (job_.async_tp || job_.kernels == jobs::Kernels::Fused) {  // asynchronous tp needs it
+    const bool is_split = l.vp > 1 && splits_backward(l.order);
+    if (is_split && job_.async_tp) {
+      titan_cannot("async_tp=yes, which is compiled, and stages whose backward is split cannot be");
+    }
+    if (!is_split && (job_.async_tp || job_.kernels == jobs::Kernels::Fused)) {
       toml_.say(kTitanCompile, "true");
       toml_.say("compile.components", R"(["model", "loss"])");
     }
@@ -136,7 +141,12 @@ class TitanWriter {
   }
 
   void pipeline() {
-    toml_.say_word(kTitanSchedule, job_.layout.vp > 1 ? "Interleaved1F1B" : "1F1B");
+    using schedule::PipelineKind;
+    const PipelineKind order = job_.layout.order;
+    toml_.say_word(kTitanSchedule, job_.layout.vp == 1                 ? "1F1B"
+                                   : order == PipelineKind::ZeroBubble ? kTitanZeroBubble
+                                   : order == PipelineKind::Zbv        ? kTitanZbv
+                                                                       : "Interleaved1F1B");
     toml_.say(kTitanPiece, job_.batch.micro);
     std::string parts = "[  # one for each stage\n";
     const std::vector<std::int64_t> layers = jobs::layers_of_stages(job_);
@@ -225,7 +235,7 @@ JobWriter torchtitan_writer() {
           .unsaid = {{"products", "it has no products of fp4"},
                      {"sp", "its tensor parallelism is with sequence parallelism"},
                      {"etp", "without ep= experts are not cut"},
-                     {"schedule", "its pipelines are 1F1B"},
+                     {"schedule", "without chunks its pipelines are 1F1B"},
                      {"dtype", "without FSDP nothing is cast under tensor or pipeline parallelism"},
                      {"grads", "gradients are kept in training.dtype"},
                      {"reduce", "mixed_precision_reduce is float32"},
@@ -241,7 +251,7 @@ JobWriter torchtitan_writer() {
                      {"overlap_grads", "gradients are reduced beside backward"},
                      {"overlap_params", "parameters are gathered beside compute"},
                      {"flash", "attention is one kernel"},
-                     {"kernels", "asynchronous tensor parallelism is compiled"}},
+                     {"kernels", "asynchronous tp is compiled, what splits backward is not"}},
           .write = write_titan,
           .as_run = titan_as_run};
 }

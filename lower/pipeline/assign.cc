@@ -100,6 +100,9 @@ class StageAssigner {
   }
 
  private:
+  [[nodiscard]] std::int32_t role_of(std::int32_t stage) const {
+    return role_of_stage(split_.map, split_.stages, stage);
+  }
   [[nodiscard]] bool is_parameter(TensorId id) const {
     return program_.tensor(id).kind == TensorKind::Parameter;
   }
@@ -124,7 +127,7 @@ class StageAssigner {
         if (!is_parameter(id)) continue;
         std::int32_t& home = home_[id];
         if (home == kNowhere) home = op.stage;
-        if (home % split_.stages == op.stage % split_.stages) continue;
+        if (role_of(home) == role_of(op.stage)) continue;
         return Refusal{"parameter " + program_.tensor(id).name + " is used on pipeline stages " +
                        std::to_string(home) + " and " + std::to_string(op.stage) +
                        ": weights shared by stages are not supported"};
@@ -215,6 +218,7 @@ class StageAssigner {
     }
     program_.world_size = ranks * split_.stages;
     program_.stages = split_.stages;
+    program_.stage_map = split_.map;
   }
 
   Program program_;
@@ -228,7 +232,7 @@ class StageAssigner {
 StageSplit split_of(const Program& program) {
   std::int32_t last = 0;
   for (const Op& op : program.ops) last = std::max(last, op.stage);
-  return {.stages = program.stages, .chunks = last / program.stages + 1};
+  return {.stages = program.stages, .chunks = last / program.stages + 1, .map = program.stage_map};
 }
 
 Rewrite assign_stages(Program program, StageSplit split) {

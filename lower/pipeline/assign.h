@@ -27,7 +27,8 @@ namespace dovetail::schedule {
 
 struct StageSplit {
   std::int32_t stages = 1;
-  std::int32_t chunks = 1;  // per stage (PipelineKind::Interleaved)
+  std::int32_t chunks = 1;  // per stage
+  StageMap map = StageMap::Loop;
 };
 
 // How a Program is split that has its stages already.

@@ -16,8 +16,7 @@ std::optional<OpId> last_op(const Program& program, std::int32_t role,
                             const std::optional<PipelineStep>& step) {
   std::optional<OpId> last;
   for (const Op& op : program.ops) {
-    if (op.phase != Phase::Backward || !is_repeated(op) || op.stage % program.stages != role)
-      continue;
+    if (op.phase != Phase::Backward || !is_repeated(op) || program.role_of(op) != role) continue;
     const bool of_step =
         !step || (op.micro_step == step->micro_step && op.stage / program.stages == step->chunk);
     if (of_step) last = op.id;
@@ -27,11 +26,12 @@ std::optional<OpId> last_op(const Program& program, std::int32_t role,
 
 }  // namespace
 
-std::int32_t final_backward(const PipelineShape& shape, std::int32_t chunk) {
-  const std::int32_t all = shape.steps_per_direction();
-  for (std::int32_t id = all; id-- > 0;) {
-    const PipelineStep step = nth_step(shape, Phase::Backward, id);
-    if (step.chunk == chunk && step.micro_step == shape.micro_steps - 1) return id;
+std::int32_t final_backward(const PipelineShape& shape, std::int32_t role, std::int32_t chunk) {
+  const PipelineStep last{shape.last_pass(), shape.micro_steps - 1, chunk};
+  std::int32_t id = 0;
+  for (const PipelineStep& step : stage_order(shape, role)) {
+    if (step == last) return id;
+    if (step.pass == last.pass) ++id;
   }
   DOVETAIL_CHECK(false) << "chunk " << chunk << " of " << shape.chunks;
   return 0;
@@ -39,9 +39,11 @@ std::int32_t final_backward(const PipelineShape& shape, std::int32_t chunk) {
 
 LaunchPermission launch_permission(const PipelineShape& shape, LaunchAlignment alignment,
                                    std::int32_t role, std::int32_t chunk) {
-  const std::int32_t ready = final_backward(shape, chunk);
+  const std::int32_t ready = final_backward(shape, role, chunk);
   switch (shape.kind) {
     case PipelineKind::Sequential:
+    case PipelineKind::ZeroBubble:
+    case PipelineKind::Zbv:
       return BesideBackward{ready};
     case PipelineKind::OneFOneB:
       if (role > 0) return AfterAllBackwards{};
@@ -66,13 +68,13 @@ PipelineShape pipeline_shape(const Program& program, const Schedule& schedule) {
 std::optional<OpId> earliest_launch(const Program& program, const Schedule& schedule,
                                     std::int32_t stage) {
   const PipelineShape shape = pipeline_shape(program, schedule);
-  const std::int32_t role = stage % shape.stages;
+  const std::int32_t role = shape.role_of(stage);
   using Floor = std::optional<OpId>;
   return std::visit(
       Visitor{
           [](const BesideBackward&) -> Floor { return std::nullopt; },
           [&](const AfterBackward& at) -> Floor {
-            return last_op(program, role, nth_step(shape, Phase::Backward, at.backward));
+            return last_op(program, role, nth_step(shape, Pass::Backward, at.backward));
           },
           [&](const AfterAllBackwards&) -> Floor { return last_op(program, role, std::nullopt); }},
       launch_permission(shape, schedule.pipeline.alignment, role, stage / shape.stages));

@@ -11,6 +11,8 @@
 //                aligned across stages: role r starts it after its own r-th backward from there
 //                on, so that all roles communicate at the same time; what would start beyond the
 //                last backward is left to the end                              (AS10)
+//   ZeroBubble,  as soon as a chunk's last weights are done: hardly a bubble follows them
+//   Zbv
 //
 //   P = 4, v = 2, m = 8: last backwards are ids 11 (chunk 1) and 15 (chunk 0); aligned, role 2
 //   starts chunk 1 after id 13 and leaves chunk 0 to the end.
@@ -29,7 +31,8 @@
 namespace dovetail::schedule {
 
 // When the collectives of one chunk's gradients may start. `backward`: the id of the role's
-// backward (0, 1, ... in its order) that makes the chunk's last gradients, or that must have ended.
+// backward (0, 1, ... in its order; where backward is in two, of its weights) that makes the chunk's last gradients, or
+// that must have ended.
 struct BesideBackward {  // as soon as a gradient is ready
   std::int32_t backward = 0;
   friend bool operator==(const BesideBackward&, const BesideBackward&) = default;
@@ -44,7 +47,7 @@ struct AfterAllBackwards {
 using LaunchPermission = std::variant<BesideBackward, AfterBackward, AfterAllBackwards>;
 
 // The backward of the role that completes the chunk's gradients.
-std::int32_t final_backward(const PipelineShape& shape, std::int32_t chunk);
+std::int32_t final_backward(const PipelineShape& shape, std::int32_t role, std::int32_t chunk);
 
 // REQUIRES, here and below: no problem(shape), role and chunk in range.
 LaunchPermission launch_permission(const PipelineShape& shape, LaunchAlignment alignment,

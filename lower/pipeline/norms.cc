@@ -44,7 +44,9 @@ class NormDivider {
   using StageNorms = std::map<std::int32_t, StageNorm>;
 
   [[nodiscard]] const Program& program() const { return editor_.program(); }
-  [[nodiscard]] std::int32_t role_of(std::int32_t stage) const { return stage % program().stages; }
+  [[nodiscard]] std::int32_t role_of(std::int32_t stage) const {
+    return role_of_stage(program().stage_map, program().stages, stage);
+  }
 
   void divide(const Op& norm) {
     StageNorms parts;

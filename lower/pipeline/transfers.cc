@@ -64,13 +64,12 @@ class TransferPass {
 
   [[nodiscard]] const Program& program() const { return editor_.program(); }
   [[nodiscard]] std::size_t roles() const { return static_cast<std::size_t>(program().stages); }
-  [[nodiscard]] Role role_of(const Op& op) const { return op.stage % program().stages; }
 
   // Notes what the op needs from other roles, then what it writes; renames its operands where its
   // role knows them under another name.
   std::optional<Refusal> visit_op(std::size_t position) {
     const Op& op = program().ops[position];
-    const Role role = role_of(op);
+    const Role role = program().role_of(op);
     for (const TensorId id : op.reads) {
       const Value& value = values_.at(id);
       if (value.home == kNobody || value.is_on(role)) continue;

@@ -12,10 +12,12 @@
 #include <variant>
 #include <vector>
 
+#include "base/count.h"
 #include "lower/editor.h"
 #include "lower/pipeline/async.h"
 #include "lower/pipeline/order.h"
 #include "lower/pipeline/transfers.h"
+#include "lower/pipeline/weights.h"
 #include "lower/rewrite/merge.h"
 #include "schedule/id_table.h"
 
@@ -49,8 +51,10 @@ std::optional<Refusal> refuse_shared(const Program& program,
         if (!shared.at(id)) continue;
         const Op*& first = users[id];
         if (first == nullptr) first = &op;
-        if (first->stage % program.stages == op.stage % program.stages) continue;
         const Tensor& tensor = program.tensor(id);
+        const bool is_added_up = tensor.kind == TensorKind::Gradient && first->stage != op.stage &&
+                                 first->phase == Phase::Backward && op.phase == Phase::Backward;
+        if (program.role_of(*first) == program.role_of(op) && !is_added_up) continue;
         const bool optimizer = op.phase == Phase::Optimizer;
         return Refusal{std::string(to_string(tensor.kind)) + " " + tensor.name + " is used by " +
                        first->name + " of pipeline stage " + std::to_string(first->stage) +
@@ -85,19 +89,13 @@ std::vector<Read> reads_in(const Program& program, const std::vector<std::size_t
   return seen;
 }
 
-// Puts the ops in the order of one micro-batch: forward of stage 0, 1, ..., backward of the last,
-// ..., 0, the sums of tied weights, then the optimizer. Refuses where a read would then see another write than before.
-std::optional<Refusal> sort_by_stage(Program& program) {
+// Orders the ops by `when`. Refuses where a read would then see another write than before.
+template <class When>
+std::optional<Refusal> sort_ops(Program& program, const When& when) {
   std::vector<std::size_t> order(program.ops.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  const auto when = [&](std::size_t i) {
-    const Op& op = program.ops[i];
-    const std::int32_t forward = op.phase == Phase::Forward ? op.stage : 0;
-    const std::int32_t backward = is_repeated(op) ? -op.stage : 1;
-    return std::pair(op.phase, op.phase == Phase::Backward ? backward : forward);
-  };
   const std::vector<Read> before = reads_in(program, order);
-  std::ranges::stable_sort(order, {}, when);
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return when(program.ops[i]); });
   const std::vector<Read> after = reads_in(program, order);
   for (std::size_t i = 0; i < before.size(); ++i) {
     if (before[i] == after[i]) continue;
@@ -116,28 +114,60 @@ std::optional<Refusal> sort_by_stage(Program& program) {
   return std::nullopt;
 }
 
+// Puts the ops in the order of one micro-batch: forward of stage 0, 1, ..., backward of the last,
+// ..., 0, the sums of tied weights, then the optimizer.
+std::optional<Refusal> sort_by_stage(Program& program) {
+  return sort_ops(program, [](const Op& op) {
+    const std::int32_t forward = op.phase == Phase::Forward ? op.stage : 0;
+    const std::int32_t backward = is_repeated(op) ? -op.stage : 1;
+    return std::pair(op.phase, op.phase == Phase::Backward ? backward : forward);
+  });
+}
+
+// The pass of an op of every micro-batch; `late`: those of Pass::Weights.
+Pass pass_of(const Op& op, const IdTable<OpId, char>& late) {
+  if (op.phase == Phase::Forward) return Pass::Forward;
+  return late.at(op.id) != 0 ? Pass::Weights : Pass::Backward;
+}
+
+// Puts the ops in the order in which the last micro-batch takes its steps.
+std::optional<Refusal> sort_by_step(Program& program, const PipelineShape& shape,
+                                    const IdTable<OpId, char>& late) {
+  std::map<std::pair<std::int32_t, Pass>, std::size_t> place;
+  for (const RoleStep& at : serial_order(shape)) {
+    if (at.step.micro_step + 1 != shape.micro_steps) continue;
+    place.emplace(std::pair(shape.stage_of(at.role, at.step.chunk), at.step.pass), place.size());
+  }
+  return sort_ops(program, [&](const Op& op) {
+    if (!is_repeated(op)) return place.size() + (op.phase == Phase::Optimizer ? 1 : 0);
+    return place.at({op.stage, pass_of(op, late)});
+  });
+}
+
 // Adds the earlier micro-batches to a Program whose ops are sorted by stage.
 class Unroller {
  public:
-  Unroller(Program program, const PipelineShape& shape)
+  // `late`: ops of Pass::Weights.
+  Unroller(Program program, const PipelineShape& shape, const IdTable<OpId, char>& late)
       : shape_(shape),
+        late_(late),
         shared_(shared_tensors(program)),
         editor_(std::move(program)),
         values_(static_cast<std::size_t>(shape.micro_steps),
                 IdTable<TensorId, TensorId>(TensorId{-1})) {}
 
   Program run() && {
-    std::map<std::tuple<std::int32_t, Phase, std::int32_t>, std::vector<std::size_t>> steps;
+    std::map<std::pair<std::int32_t, Pass>, std::vector<std::size_t>> steps;  // of a virtual stage
     for (std::size_t i = 0; i < program().ops.size(); ++i) {
       const Op& op = program().ops[i];
       if (op.phase != Phase::Optimizer && !is_repeated(op)) mark_last(op);
       if (!is_repeated(op)) continue;
-      steps[{op.stage % shape_.stages, op.phase, op.stage / shape_.stages}].push_back(i);
+      steps[{op.stage, pass_of(op, late_)}].push_back(i);
     }
     // Earlier micro-batches' ops wait here for the next step of the last one, and go before it.
     std::vector<Op> waiting;
     for (const RoleStep& at : serial_order(shape_)) {
-      const auto found = steps.find({at.role, at.step.phase, at.step.chunk});
+      const auto found = steps.find({shape_.stage_of(at.role, at.step.chunk), at.step.pass});
       if (found == steps.end()) continue;
       const bool last = at.step.micro_step + 1 == shape_.micro_steps;
       if (last) editor_.insert_before(program().ops[found->second.front()].id, take(waiting));
@@ -198,10 +228,29 @@ class Unroller {
   }
 
   PipelineShape shape_;
+  const IdTable<OpId, char>& late_;
   IdTable<TensorId, char> shared_;
   ProgramEditor editor_;
   std::vector<IdTable<TensorId, TensorId>> values_;  // of each micro-step; -1: none yet
 };
+
+// The ops that an order with backward in two may run late.
+IdTable<OpId, char> late_ops(const Program& program) {
+  IdTable<OpId, char> late(0);
+  const std::vector<char> is_late = find_weight_work(program, shared_tensors(program));
+  for (std::size_t i = 0; i < program.ops.size(); ++i) late[program.ops[i].id] = is_late[i];
+  return late;
+}
+
+// Why there is nothing to gain: only the first stage, to which nobody waits for anything, has weight work.
+std::optional<Refusal> refuse_whole(const Program& program, const IdTable<OpId, char>& late) {
+  const auto waits = [&](const Op& op) { return op.stage > 0 && late.at(op.id) != 0; };
+  if (program.stages == 1 || std::ranges::any_of(program.ops, waits)) return std::nullopt;
+  return Refusal{
+      "no backward op behind the first stage makes gradients of weights alone, so backward cannot "
+      "be split: use 1f1b or "
+      "interleaved"};
+}
 
 std::string describe(const PipelineShape& shape) {
   std::string text = "pipeline: " + std::to_string(shape.stages) + " stages";
@@ -216,6 +265,10 @@ Rewrite split_pipeline(Program program, const Schedule& schedule) {
   const PipelineShape shape = pipeline_shape(program, schedule);
   if (program.micro_steps > 1) return Refusal{"the program's micro-steps are unrolled already"};
   if (auto reason = problem(shape)) return Refusal{*std::move(reason)};
+  if (program.stage_map != stage_map_of(shape.kind)) {
+    return Refusal{"stages lie on ranks in the map " + std::string(to_string(program.stage_map)) +
+                   ", which the order " + std::string(to_string(shape.kind)) + " does not run"};
+  }
   if (shape.kind != PipelineKind::Sequential && shape.micro_steps > 1 &&
       schedule.merge.sync == SyncPoint::EveryMicroStep) {
     return Refusal{"a pipeline in the order " + std::string(to_string(shape.kind)) +
@@ -223,8 +276,17 @@ Rewrite split_pipeline(Program program, const Schedule& schedule) {
   }
   if (auto refusal = refuse_shared(program, shared_tensors(program))) return *std::move(refusal);
   if (auto refusal = sort_by_stage(program)) return *std::move(refusal);
-  program = Unroller(std::move(program), shape).run();
   std::string report = describe(shape);
+  IdTable<OpId, char> late(0);
+  if (splits_backward(shape.kind)) {
+    late = late_ops(program);
+    if (auto refusal = refuse_whole(program, late)) return *std::move(refusal);
+    if (auto refusal = sort_by_step(program, shape, late)) return *std::move(refusal);
+    const auto is_late = [&](const Op& op) { return late.at(op.id) != 0; };
+    report += ", " + counted(std::ranges::count_if(program.ops, is_late), "backward op") +
+              " after the gradient of its stage's input";
+  }
+  program = Unroller(std::move(program), shape, late).run();
   const auto then = [&](const auto& rewrite) -> std::optional<Refusal> {
     Rewrite outcome = rewrite(std::move(program));
     if (auto* refusal = std::get_if<Refusal>(&outcome)) return std::move(*refusal);

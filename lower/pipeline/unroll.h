@@ -15,9 +15,10 @@
 //   once.
 // - The sums of tied weights' gradients (Purpose::TiedWeights) run once, behind a stage's last backward, on
 //   the sums over the micro-batches.
+// - Where the order divides backward, each op belongs to one of its passes (weights.h).
 // - Every read sees the write that it saw before, in its micro-batch: checked, not assumed.
 //
-// Ops keep their virtual stage; stage s runs on role s mod P.
+// Ops keep their virtual stage.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -30,8 +31,9 @@ namespace dovetail::schedule {
 
 // micro-batches = schedule.merge.micro_steps, order = schedule.pipeline.kind. Refuses, with the
 // reason: an order that does not exist for this shape, micro-steps that are unrolled already,
-// gradients that are to travel in every micro-batch (but Sequential can), parameters or gradients
-// that two roles share (tied weights), stages that need a result of a later one, an optimizer op
+// another map of stages than the order runs on,
+// backward that cannot be split where the order splits it, gradients that are to travel in every micro-batch (but
+// Sequential can), parameters or gradients that two roles share (tied weights), stages that need a result of a later one, an optimizer op
 // over several stages (a global norm).
 // REQUIRES: problems(program) is empty.
 Rewrite split_pipeline(Program program, const Schedule& schedule);

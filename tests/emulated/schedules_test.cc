@@ -177,12 +177,13 @@ TEST_F(SchedulesTest, EveryScalingIsExactByKernelsAndByCollectives) {
 
 TEST_F(SchedulesTest, PipelinesAreExact) {
   using schedule::PipelineKind;
-  for (const PipelineKind kind :
-       {PipelineKind::Sequential, PipelineKind::OneFOneB, PipelineKind::Interleaved}) {
+  for (const PipelineKind kind : kAllOf<PipelineKind>) {
+    const bool has_chunks = kind == PipelineKind::Interleaved || kind == PipelineKind::Zbv;
     for (const std::int32_t parallel : {1, 2}) {
       expect_exact({.options = {.world_size = 2 * parallel,
                                 .stages = 2,
-                                .chunks = kind == PipelineKind::Interleaved ? 2 : 1,
+                                .chunks = has_chunks ? 2 : 1,
+                                .stage_map = schedule::stage_map_of(kind),
                                 .samples = 2,
                                 .blocks = 4,
                                 .embedding = Embedding::Untied},

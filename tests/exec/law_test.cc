@@ -374,9 +374,9 @@ class PipelineLawTest : public FewStepsLawTest {
   // says what else varies.
   void expect_law_of(std::int32_t parallel, PipelineKind kind) {
     const std::size_t before =
-        static_cast<std::size_t>(parallel - 1) * 3 + (kind == PipelineKind::Sequential ? 0U
-                                                      : kind == PipelineKind::OneFOneB ? 1U
-                                                                                       : 2U);
+        static_cast<std::size_t>(parallel - 1) * kAllOf<PipelineKind>.size() +
+        static_cast<std::size_t>(kind);
+    const bool has_chunks = kind == PipelineKind::Interleaved || kind == PipelineKind::Zbv;
     std::size_t number = before * 2 * (whole_policies().size() + sharded_policies().size());
     for (const schedule::LaunchAlignment alignment :
          {schedule::LaunchAlignment::PerStage, schedule::LaunchAlignment::AcrossStages}) {
@@ -389,7 +389,8 @@ class PipelineLawTest : public FewStepsLawTest {
           const bool is_last = number % 3 == 0;
           expect_law({.options = {.world_size = 2 * parallel,
                                   .stages = 2,
-                                  .chunks = kind == PipelineKind::Interleaved ? 2 : 1,
+                                  .chunks = has_chunks ? 2 : 1,
+                                  .stage_map = schedule::stage_map_of(kind),
                                   .samples = 4,
                                   .blocks = 4,
                                   .embedding = Embedding::Untied,
@@ -420,13 +421,18 @@ TEST_F(PipelineLawTest, AS1AS2AS9InterleavedStagesGiveTheWeightsOfDataParallelTr
   expect_law_of(1, PipelineKind::Interleaved);
   expect_counts(34, 0);
 }
-// 3 kinds x 2 alignments x 17 policies, and a quarter of them on four ranks.
+TEST_F(PipelineLawTest, LateWeightsGiveTheWeightsOfDataParallelTraining) {
+  expect_law_of(1, PipelineKind::ZeroBubble);
+  expect_counts(34, 0);
+}
+TEST_F(PipelineLawTest, ChunksThereAndBackGiveTheWeightsOfDataParallelTraining) {
+  expect_law_of(1, PipelineKind::Zbv);
+  expect_counts(34, 0);
+}
+// 5 kinds x 2 alignments x 17 policies, and a quarter of them on four ranks.
 TEST_F(PipelineLawTest, AS1AS2AS9PipelinesOfParallelStagesGiveTheWeightsOfDataParallelTraining) {
-  for (const PipelineKind kind :
-       {PipelineKind::Sequential, PipelineKind::OneFOneB, PipelineKind::Interleaved}) {
-    expect_law_of(2, kind);
-  }
-  expect_counts(26, 0);
+  for (const PipelineKind kind : kAllOf<PipelineKind>) expect_law_of(2, kind);
+  expect_counts(43, 0);
 }
 
 }  // namespace

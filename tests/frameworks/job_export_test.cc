@@ -123,7 +123,7 @@ const std::vector<Drawn> kAnything = {
     {"etp", {"1", "2"}},
     {"pp", {"1", "2", "4"}},
     {"vp", {"1", "2", "3"}},
-    {"schedule", {"1f1b", "sequential"}},
+    {"schedule", {"1f1b", "sequential", "zero-bubble", "zbv"}},
     {"mbs", {"1", "2"}},
     {"gbs", {"96", "192"}},
     {"dtype", {"bf16", "f32", "f16"}},
@@ -311,6 +311,31 @@ TEST_F(JobExportTest, WhatCannotBeToldIsGivenUpWithTheReason) {
   EXPECT_THAT(
       given_up("fsdp2", "llama3_8b:dp_shard=8,grads=bf16,prefetch=0"),
       ElementsAre(StartsWith("grads=bf16, f32 there: "), StartsWith("prefetch=0, 1 there")));
+}
+
+// torchtitan has both orders, of two chunks a stage and not compiled; the others have neither.
+TEST_F(JobExportTest, OrdersThatSplitBackwardAreToldToTorchtitan) {
+  const std::string layout = "llama3_8b:pp=2,dp_shard=4,gbs=16,reshard=no,vp=2,schedule=";
+  for (const auto& [order, word] : {std::pair("zero-bubble", "\"InterleavedZeroBubble\""),
+                                    std::pair("zbv", "\"ZBVZeroBubble\"")}) {
+    const std::string job = layout + order + ",kernels=eager";
+    const JobExport result = written("torchtitan", job);
+    EXPECT_THAT(result.text, HasSubstr(word));
+    EXPECT_THAT(given_up("torchtitan", job), IsEmpty());
+    expect_same(read_back("torchtitan", result), load_job(job));
+  }
+  EXPECT_THAT(
+      given_up("torchtitan", layout + "zbv"),
+      ElementsAre(
+          "kernels=fused, eager there: asynchronous tp is compiled, what splits backward is not"));
+  EXPECT_THAT(
+      given_up("torchtitan", "llama3_8b:pp=2,dp_shard=4,gbs=16,reshard=no,schedule=zero-bubble"),
+      ElementsAre("schedule=zero-bubble, 1f1b there: without chunks its pipelines are 1F1B"));
+  EXPECT_THAT(refusal("torchtitan", layout + "zbv,tp=2,async_tp=yes"), HasSubstr("cannot be"));
+  EXPECT_THAT(
+      given_up("megatron", "llama3_8b:pp=2,dp=4,gbs=16,vp=2,schedule=zbv"),
+      ElementsAre(
+          "schedule=zbv, interleaved there: its pipelines are 1F1B, with chunks interleaved"));
 }
 
 TEST_F(JobExportTest, WhatIsNotInEffectIsNoLoss) {

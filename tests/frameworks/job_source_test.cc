@@ -217,12 +217,20 @@ selective_ac_option = "2"
               HasSubstr("pipeline_parallel_layers_per_stage: expected what makes several stages"));
 
   const Job flags = load_job(toml +
-                             " --parallelism.pipeline_parallel_schedule ZBVZeroBubble "
+                             " --parallelism.pipeline_parallel_schedule DualPipeV "
                              "--training.seq_len 4096 --compile.no_enable:mbs=2,recompute=none");
   EXPECT_EQ(flags.batch, (jobs::Batch{.sequence = 4096, .micro = 2, .global = 32}));
   EXPECT_EQ(flags.recompute, Recompute::None);
   EXPECT_THAT(flags.notes,
-              ElementsAre(StartsWith("parallelism.pipeline_parallel_schedule ZBVZeroBubble: ")));
+              ElementsAre(StartsWith("parallelism.pipeline_parallel_schedule DualPipeV: ")));
+
+  const std::string split = toml + " --parallelism.pipeline_parallel_schedule ";
+  EXPECT_EQ(load_job(split + "InterleavedZeroBubble").layout.order,
+            schedule::PipelineKind::ZeroBubble);
+  EXPECT_EQ(load_job(split + "ZBVZeroBubble").layout.order, schedule::PipelineKind::Zbv);
+  EXPECT_THAT(load_job(split + "ZBVZeroBubble").notes, IsEmpty());
+  EXPECT_THAT(load_job(split + "ZBVZeroBubble --compile.enable").notes,
+              ElementsAre(HasSubstr("torch refuses compiled stages in ZBVZeroBubble")));
 }
 
 TEST_F(JobSourceTest, TorchtitansListOfModulesSaysItsStages) {

@@ -123,6 +123,27 @@ TEST(JobMemoryTest, EarlyStagesKeepMicroBatchesInFlightAndTheLastOneHasTheLogits
   EXPECT_EQ(stages[1].parameters, Bytes(2 * (656 + 256 + 8)));
 }
 
+// With weights last, the second stage has as many in flight as the first: both of the two micro-batches that fill them.
+TEST(JobMemoryTest, LateWeightsKeepActivationsOnEveryStage) {
+  constexpr std::int64_t kTokens = 4;
+  const std::int64_t layer = kTokens * (2 * 128 + 4 * 2);
+  const std::vector<StageMemory> stages = memory_of(tiny("pp=2,gbs=8,schedule=zero-bubble"));
+  EXPECT_EQ(stages[0].activations, Bytes(2 * (layer + kTokens * 16)));
+  EXPECT_EQ(stages[1].activations, Bytes(2 * (layer + kTokens * 32)));
+}
+
+// 32 layers in 8 parts, there and back over 4 stages: the first stage has embedding and head, all have 8 layers.
+TEST(JobMemoryTest, AVHasBothEndsOnItsFirstStage) {
+  const std::vector<StageMemory> loop = memory_of(parse_job("llama3_8b:pp=4,vp=2,gbs=16"));
+  const std::vector<StageMemory> v =
+      memory_of(parse_job("llama3_8b:pp=4,vp=2,schedule=zbv,gbs=16"));
+  const Bytes ends = loop[0].parameters + loop[3].parameters;
+  EXPECT_EQ(v[0].parameters + v[1].parameters, ends);
+  EXPECT_EQ(v[1].parameters, v[3].parameters);
+  EXPECT_GT(v[0].logits + v[0].working, Bytes());
+  EXPECT_EQ(v[3].logits, Bytes());
+}
+
 TEST(JobMemoryTest, SumsThatAreMadeAnewComeWhereActivationsGo) {
   // One micro-batch: at the first backward there are no gradients yet, and this model's activations are small.
   const StageMemory made = memory_of(tiny("gbs=1"))[0];

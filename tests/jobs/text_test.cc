@@ -40,6 +40,7 @@ TEST(JobTextTest, WhatIsPrintedIsReadAgain) {
         "deepseek_v3:dp_shard=64,ep=64,imbalance=1.25,optimizer=muon",
         "qwen3_8b:dp=2,grads=bf16,reduce=bf16,bucket=26214400B,optimizer=sgd",
         "llama3_8b:pp=2,vp=2,gbs=8,schedule=interleaved,zero=1",
+        "llama3_8b:pp=4,gbs=6,schedule=zero-bubble", "llama3_8b:pp=4,vp=2,gbs=6,schedule=zbv",
         "llama3_8b:pp=4,layers=9/9/8/6,gbs=8,kernels=eager"}) {
     const Job job = parse_job(text);
     const Job again = parse_job(to_string(job));
@@ -105,6 +106,9 @@ TEST(JobTextTest, RefusalsNameTheOption) {
   expect("mixtral_8x7b:ep=3,dp=3", "ep=3 does not divide experts=8");
   expect("llama3_8b:vp=2", "need a pipeline");
   expect("llama3_8b:pp=64", "64 stages for 32 layers");
+  expect("llama3_8b:pp=4,schedule=zbv", "schedule=zbv needs vp=2");
+  expect("llama3_8b:pp=4,vp=2,schedule=zero-bubble,gbs=6", "pp=4 does not divide");
+  expect("qwen3_0.6b:pp=4,vp=2,schedule=zbv", "tied weights");
   expect("llama3_8b:layers=32", "needs a pipeline");
   expect("llama3_8b:pp=2,layers=16/15",
          "expected 2 numbers that add up to 32, found 2 that add up to 31");

@@ -46,8 +46,8 @@ TEST(PipelineAsyncTest, O7AS8AS9TheFinalBackwardOfEachChunkCommunicates) {
   // backward chunk 1 - (x mod 8) div 4: 1 and 0.
   const PipelineShape shape{PipelineKind::Interleaved, 4, 2, 8};
   dovetail::testing::expect_oracle("O7 final backward of chunk 1, of 4 stages with 2 chunks",
-                                   final_backward(shape, 1), 11);
-  dovetail::testing::expect_oracle("O7 final backward of chunk 0", final_backward(shape, 0), 15);
+                                   final_backward(shape, 0, 1), 11);
+  dovetail::testing::expect_oracle("O7 final backward of chunk 0", final_backward(shape, 0, 0), 15);
   EXPECT_EQ(by_role(shape, kPerStage, 1), Permissions(4, BesideBackward{11}));
   EXPECT_EQ(by_role(shape, kPerStage, 0), Permissions(4, BesideBackward{15}));
 }

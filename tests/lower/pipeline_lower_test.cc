@@ -52,11 +52,13 @@ TEST(PipelineLowerTest, EveryKindOfPipelineIsLegal) {
   for (const auto& [kind, stages, chunks, m] :
        {std::tuple(PipelineKind::Sequential, 3, 1, 3), std::tuple(PipelineKind::OneFOneB, 2, 1, 1),
         std::tuple(PipelineKind::OneFOneB, 4, 1, 8), std::tuple(PipelineKind::Interleaved, 2, 2, 4),
-        std::tuple(PipelineKind::Interleaved, 2, 3, 2)}) {
+        std::tuple(PipelineKind::Interleaved, 2, 3, 2),
+        std::tuple(PipelineKind::ZeroBubble, 4, 1, 6),
+        std::tuple(PipelineKind::ZeroBubble, 2, 2, 4), std::tuple(PipelineKind::Zbv, 3, 2, 5)}) {
     for (const LaunchAlignment alignment :
          {LaunchAlignment::PerStage, LaunchAlignment::AcrossStages}) {
       for (const char* policy : {"per-tensor", "one-bucket", "naive"}) {
-        const Program program = LayerChain(stages * chunks, stages).take();
+        const Program program = chain_for(kind, stages, chunks);
         Schedule pipeline = pipeline_schedule(kind, m);
         pipeline.pipeline.alignment = alignment;
         const Schedule schedule = scheduled(program, policy, pipeline);
@@ -136,6 +138,26 @@ TEST(PipelineLowerTest, AS3OnlyStage0CommunicatesBesideItsLastBackward) {
   EXPECT_THAT(complaints(program, lowered.program, schedule), IsEmpty());
   EXPECT_THAT(backwards_before_collectives(lowered.program, 0), ElementsAre(3, 4));
   EXPECT_THAT(backwards_before_collectives(lowered.program, 1), ElementsAre(4, 4));
+}
+
+TEST(PipelineLowerTest, ALateGradientTravelsOnceItsLastWeightsAreDone) {
+  // P = 2, m = 4, two layers per stage in backward order 3 2 | 1 0. Role 1 ends with the weights of its last two
+  // micro-batches, W3 before W2: the gradient of layer 3 travels beside the last op of them.
+  Program program = LayerChain(4, 2, 2, BackwardOps::InTwo).take();
+  const Schedule schedule =
+      scheduled(program, "per-tensor", pipeline_schedule(PipelineKind::ZeroBubble, 4));
+  const Lowered lowered = lower(program, schedule);
+  EXPECT_THAT(complaints(program, lowered.program, schedule), IsEmpty());
+  std::vector<std::string> order;
+  for (const Command& command : lowered.program.roles.at(1).commands) {
+    if (const auto run = op_run_by(command)) {
+      const std::string& name = lowered.program.program.op(*run).name;
+      if (name.front() == 'W') order.push_back(name);
+    }
+    if (bucket_collective(command) != nullptr) order.emplace_back("travels");
+  }
+  EXPECT_THAT(order, ElementsAre("W3@0", "W2@0", "W3@1", "W2@1", "W3@2", "W2@2", "W3", "travels",
+                                 "W2", "travels"));
 }
 
 TEST(PipelineLowerTest, AS9EachChunkCommunicatesBesideItsFinalBackward) {

@@ -21,7 +21,7 @@ std::string text(const std::vector<PipelineStep>& order, std::int32_t chunks = 1
   std::string line;
   for (const PipelineStep& step : order) {
     if (!line.empty()) line += ' ';
-    line += step.phase == Phase::Forward ? 'F' : 'B';
+    line += "FBW"[static_cast<int>(step.pass)];
     line += std::to_string(step.micro_step);
     if (chunks > 1) line += '.' + std::to_string(step.chunk);
   }
@@ -33,8 +33,7 @@ std::vector<PipelineShape> shapes() {
   for (std::int32_t stages = 1; stages <= 5; ++stages) {
     for (std::int32_t m = 1; m <= 3 * stages; ++m) {
       for (std::int32_t chunks = 1; chunks <= 3; ++chunks) {
-        for (const PipelineKind kind :
-             {PipelineKind::Sequential, PipelineKind::OneFOneB, PipelineKind::Interleaved}) {
+        for (const PipelineKind kind : kAllOf<PipelineKind>) {
           const PipelineShape shape{kind, stages, chunks, m};
           if (!problem(shape)) all.push_back(shape);
         }
@@ -95,16 +94,50 @@ TEST(PipelineOrderTest, AS9InterleavesTheChunksInGroupsOfMicroBatches) {
             "F0.0 F1.0 F0.1 F1.1 F2.0 B0.1 F3.0 B1.1 F2.1 B0.0 F3.1 B1.0 B2.1 B3.1 B2.0 B3.0");
 }
 
+TEST(PipelineOrderTest, WeightsFollowAsManyBackwardsLaterAsThereAreStagesBefore) {
+  // P = 3, m = 4: warm-up 2, 1, 0; W of role r stands r backwards behind its own, the last r at the end.
+  const PipelineShape shape{PipelineKind::ZeroBubble, 3, 1, 4};
+  EXPECT_EQ(text(stage_order(shape, 0)), "F0 F1 F2 B0 W0 F3 B1 W1 B2 W2 B3 W3");
+  EXPECT_EQ(text(stage_order(shape, 1)), "F0 F1 B0 F2 B1 W0 F3 B2 W1 B3 W2 W3");
+  EXPECT_EQ(text(stage_order(shape, 2)), "F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3");
+}
+
+TEST(PipelineOrderTest, WeightsOfChunksFollowTheirBackwards) {
+  // P = 2, v = 2, m = 2: warm-up (v - 1) P + P - r - 1 = 3 and 2, weights 0 and 1 backwards later.
+  const PipelineShape shape{PipelineKind::ZeroBubble, 2, 2, 2};
+  EXPECT_EQ(text(stage_order(shape, 0), 2),
+            "F0.0 F1.0 F0.1 F1.1 B0.1 W0.1 B1.1 W1.1 B0.0 W0.0 B1.0 W1.0");
+  EXPECT_EQ(text(stage_order(shape, 1), 2),
+            "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 W0.1 B0.0 W1.1 B1.0 W0.0 W1.0");
+}
+
+TEST(PipelineOrderTest, ZbvGoesThereAndBack) {
+  // P = 2, m = 4, as torch.distributed.pipelining writes it. Warm-up 2 (P - r) - 1 of chunk 0, r of both, P - r of chunk 1
+  // with its backward; then both chunks in turn; r backwards of both without their weights.
+  const PipelineShape shape{PipelineKind::Zbv, 2, 2, 4};
+  EXPECT_EQ(text(stage_order(shape, 0), 2),
+            "F0.0 F1.0 F2.0 F0.1 B0.1 W0.1 F1.1 B1.1 W1.1 F3.0 B0.0 W0.0 F2.1 B2.1 W2.1 B1.0 W1.0 "
+            "F3.1 B3.1 W3.1 B2.0 W2.0 B3.0 W3.0");
+  EXPECT_EQ(text(stage_order(shape, 1), 2),
+            "F0.0 F0.1 F1.0 F1.1 B0.1 W0.1 F2.0 B0.0 W0.0 F2.1 B1.1 W1.1 F3.0 B1.0 W1.0 F3.1 B2.1 "
+            "W2.1 B2.0 B3.1 B3.0 W2.0 W3.1 W3.0");
+  for (std::int32_t stage = 0; stage < 4; ++stage) {
+    EXPECT_EQ(shape.role_of(stage), stage < 2 ? stage : 3 - stage);
+    EXPECT_EQ(shape.stage_of(shape.role_of(stage), stage / 2), stage);
+  }
+}
+
 TEST(PipelineOrderTest, EveryMicroBatchPassesEveryChunkOnceInEachDirection) {
   for (const PipelineShape& shape : shapes()) {
     for (std::int32_t role = 0; role < shape.stages; ++role) {
-      std::set<std::tuple<Phase, std::int32_t, std::int32_t>> seen;
+      std::set<std::tuple<Pass, std::int32_t, std::int32_t>> seen;
       for (const PipelineStep& step : stage_order(shape, role)) {
-        EXPECT_TRUE(seen.emplace(step.phase, step.micro_step, step.chunk).second);
+        EXPECT_TRUE(seen.emplace(step.pass, step.micro_step, step.chunk).second);
         EXPECT_TRUE(step.micro_step >= 0 && step.micro_step < shape.micro_steps);
         EXPECT_TRUE(step.chunk >= 0 && step.chunk < shape.chunks);
       }
-      EXPECT_EQ(seen.size(), static_cast<std::size_t>(2 * shape.steps_per_direction()));
+      const std::int32_t passes = splits_backward(shape.kind) ? 3 : 2;
+      EXPECT_EQ(seen.size(), static_cast<std::size_t>(passes * shape.steps_per_direction()));
     }
   }
 }
@@ -125,8 +158,29 @@ TEST(PipelineOrderTest, TheSerialOrderRespectsEveryDependencyAndEveryRole) {
       };
       const auto needed = step_needed(shape, *at);
       EXPECT_TRUE(!needed || before(*needed));
-      if (at->step.phase == Phase::Backward) {
-        EXPECT_TRUE(before({at->role, {Phase::Forward, at->step.micro_step, at->step.chunk}}));
+      const auto own_before = [&](Pass pass) {
+        return before({at->role, {pass, at->step.micro_step, at->step.chunk}});
+      };
+      EXPECT_TRUE(at->step.pass != Pass::Backward || own_before(Pass::Forward));
+      EXPECT_TRUE(at->step.pass != Pass::Weights || own_before(Pass::Backward));
+    }
+  }
+}
+
+TEST(PipelineOrderTest, NoRoleHoldsMoreThanItsOrderAllows) {
+  // Of 1/v of the model each. 1F1B: P - r. Delayed weights fill that up to P on every role: v P chunks, 2 P in a V.
+  for (const PipelineShape& shape : shapes()) {
+    for (std::int32_t role = 0; role < shape.stages; ++role) {
+      const std::int32_t most = most_in_flight(shape, role);
+      const std::int32_t all = shape.chunks * shape.micro_steps;
+      const std::int32_t filled = shape.chunks * shape.stages;
+      if (shape.kind == PipelineKind::OneFOneB) {
+        EXPECT_EQ(most, std::min(shape.stages - role, all));
+      } else if (splits_backward(shape.kind)) {
+        EXPECT_LE(most, std::min(filled, all));
+      }
+      if (splits_backward(shape.kind) && shape.micro_steps >= 2 * shape.stages) {
+        EXPECT_EQ(most, filled);
       }
     }
   }
@@ -137,6 +191,10 @@ TEST(PipelineOrderTest, RefusesShapesThatHaveNoOrder) {
             "interleaved pipelines need a multiple of 4 micro-batches, not 6");
   EXPECT_EQ(problem({PipelineKind::OneFOneB, 4, 2, 8}),
             "the order 1F1B has one chunk per stage, not 2 (use interleaved)");
+  EXPECT_EQ(problem({PipelineKind::ZeroBubble, 4, 1, 6}), std::nullopt);
+  EXPECT_EQ(problem({PipelineKind::ZeroBubble, 4, 2, 6}),
+            "interleaved pipelines need a multiple of 4 micro-batches, not 6");
+  EXPECT_EQ(problem({PipelineKind::Zbv, 4, 1, 8}), "the order zbv has two chunks per stage, not 1");
   EXPECT_NE(problem({PipelineKind::OneFOneB, 0, 1, 8}), std::nullopt);
   EXPECT_EQ(problem({PipelineKind::Interleaved, 4, 2, 8}), std::nullopt);
 }
@@ -189,6 +247,36 @@ TEST(PipelineSlackTest, SendsLengthenTheBubble) {
   const auto roles = slack(shape, times);
   EXPECT_EQ(roles[0], (RoleSlack{Duration(26), Duration(0)}));
   EXPECT_EQ(roles[1], (RoleSlack{Duration(14), Duration(12)}));
+}
+
+TEST(PipelineSlackTest, DelayedWeightsShortenTheBubble) {
+  // F = B = W = 1, P stages, m = 3 P. Work 3 m; bubbles of the paper's table 2 (arXiv 2401.10241): 1F1B (P - 1) (F + B + W),
+  // ZB-H1 (P - 1) (F + B - W). ZBV: each role works 6 m half chunks without a pause, role r from r on, so the step
+  // is 6 m + P - 1, and once steps follow one another no bubble is left but what the update makes wait.
+  for (std::int32_t stages = 2; stages <= 6; ++stages) {
+    const std::int32_t m = 3 * stages;
+    const auto end = [&](PipelineKind kind, std::int32_t chunks, int backward, int weights) {
+      const PipelineShape shape{kind, stages, chunks, m};
+      Duration last{};
+      const auto times = equal_stages(shape, Duration(1), Duration(backward), Duration(weights));
+      for (const TimedStep& at : play(shape, times)) last = std::max(last, at.end);
+      return last.count();
+    };
+    EXPECT_EQ(end(PipelineKind::OneFOneB, 1, 2, 0), 3 * m + 3 * (stages - 1));
+    EXPECT_EQ(end(PipelineKind::ZeroBubble, 1, 1, 1), 3 * m + (stages - 1));
+    EXPECT_EQ(end(PipelineKind::Zbv, 2, 1, 1), 6 * m + (stages - 1));
+  }
+}
+
+TEST(PipelineSlackTest, ZbvLeavesNoRoleIdleBetweenItsFirstAndItsLastStep) {
+  const PipelineShape shape{PipelineKind::Zbv, 4, 2, 12};
+  std::vector<Duration> free_at(4);
+  for (const TimedStep& at :
+       play(shape, equal_stages(shape, Duration(1), Duration(1), Duration(1)))) {
+    Duration& end = free_at[static_cast<std::size_t>(at.step.role)];
+    EXPECT_TRUE(end == Duration{} || at.start == end);
+    end = at.end;
+  }
 }
 
 TEST(PipelineSlackTest, InterleavingShortensTheBubble) {

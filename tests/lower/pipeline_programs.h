@@ -17,10 +17,16 @@ namespace dovetail::schedule {
 // A chain of layers as a pipeline sees it, one or more per virtual stage: forward hands an activation
 // on, backward hands its gradient back. Data parallel degree 2.
 //   F0: w0 -> a0    F1: a0 w1 -> a1    B1: a1 a0 -> g1 d0    B0: d0 -> g0    U1    U0
+// In two: B1: a1 -> d0    W1: a1 a0 -> g1    B0: d0 -> d    W0: d0 -> g0; nobody reads d.
+enum class BackwardOps { Whole, InTwo };
 class LayerChain {
  public:
-  LayerChain(std::int32_t layers, std::int32_t stages, std::int32_t layers_per_stage = 1)
-      : layers_(layers), layers_per_stage_(layers_per_stage), build_("layers", 2 * stages, stages) {
+  LayerChain(std::int32_t layers, std::int32_t stages, std::int32_t layers_per_stage = 1,
+             BackwardOps backward = BackwardOps::Whole)
+      : layers_(layers),
+        layers_per_stage_(layers_per_stage),
+        backward_(backward),
+        build_("layers", 2 * stages, stages) {
     build_.ranks("dp", 2);
     for (std::int32_t i = 0; i < layers; ++i) {
       weights_.push_back(tensor("w" + std::to_string(i), TensorKind::Parameter));
@@ -66,19 +72,31 @@ class LayerChain {
     std::vector<TensorId> writes{at(gradients_, i)};
     if (i + 1 == layers_) reads.push_back(at(outputs_, i));
     if (i + 1 < layers_) reads.push_back(at(deltas_, i));
-    if (i > 0) {
-      reads.push_back(at(outputs_, i - 1));
+    if (backward_ == BackwardOps::InTwo) {
+      op("B", i, Phase::Backward, reads,
+         {i > 0 ? at(deltas_, i - 1) : tensor("d", TensorKind::Activation)});
+    } else if (i > 0) {
       writes.push_back(at(deltas_, i - 1));
     }
-    op("B", i, Phase::Backward, reads, writes);
+    if (i > 0) reads.push_back(at(outputs_, i - 1));
+    op(backward_ == BackwardOps::InTwo ? "W" : "B", i, Phase::Backward, reads, writes);
     build_.owe(at(gradients_, i), GroupId{0});
   }
 
   std::int32_t layers_;
   std::int32_t layers_per_stage_;
+  BackwardOps backward_;
   dovetail::testing::ProgramBuilder build_;
   std::vector<TensorId> weights_, outputs_, gradients_, deltas_;
 };
+
+// One layer per virtual stage, as this order has them: where it divides backward, so do the ops.
+inline Program chain_for(PipelineKind kind, std::int32_t stages, std::int32_t chunks) {
+  const BackwardOps backward = splits_backward(kind) ? BackwardOps::InTwo : BackwardOps::Whole;
+  Program program = LayerChain(stages * chunks, stages, 1, backward).take();
+  program.stage_map = stage_map_of(kind);
+  return program;
+}
 
 inline Schedule pipeline_schedule(PipelineKind kind, std::int32_t micro_steps) {
   Schedule schedule;

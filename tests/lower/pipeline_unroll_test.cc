@@ -48,7 +48,7 @@ std::string refusal_of(Program program, const Schedule& schedule) {
 std::vector<std::string> ops_of_role(const Program& program, std::int32_t role) {
   std::vector<std::string> names;
   for (const Op& op : program.ops) {
-    if (op.stage % program.stages == role) names.push_back(op.name);
+    if (program.role_of(op) == role) names.push_back(op.name);
   }
   return names;
 }
@@ -74,7 +74,7 @@ class Player {
   Results run() {
     std::vector<std::vector<const Op*>> roles(static_cast<std::size_t>(program_.stages));
     for (const Op& op : program_.ops) {
-      roles[static_cast<std::size_t>(op.stage % program_.stages)].push_back(&op);
+      roles[static_cast<std::size_t>(program_.role_of(op))].push_back(&op);
     }
     std::vector<std::size_t> next(roles.size());
     bool moved = true;
@@ -138,6 +138,7 @@ class Player {
 Results results_without_pipeline(Program program, std::int32_t micro_steps) {
   for (Op& op : program.ops) op.stage = 0;
   program.stages = 1;
+  program.stage_map = StageMap::Loop;
   program = split(std::move(program), pipeline_schedule(PipelineKind::Sequential, micro_steps));
   return Player(program).run();
 }
@@ -222,17 +223,18 @@ TEST(PipelineUnrollTest, EveryRoleRunsExactlyItsGeneratorsOrder) {
        {std::tuple(PipelineKind::Sequential, 3, 1, 3), std::tuple(PipelineKind::OneFOneB, 4, 1, 8),
         std::tuple(PipelineKind::OneFOneB, 4, 1, 2), std::tuple(PipelineKind::Interleaved, 2, 2, 4),
         std::tuple(PipelineKind::Interleaved, 4, 2, 8),
-        std::tuple(PipelineKind::Interleaved, 3, 3, 3)}) {
-    const Program program =
-        split(LayerChain(stages * chunks, stages).take(), pipeline_schedule(kind, m));
+        std::tuple(PipelineKind::Interleaved, 3, 3, 3),
+        std::tuple(PipelineKind::ZeroBubble, 4, 1, 6),
+        std::tuple(PipelineKind::ZeroBubble, 2, 3, 4), std::tuple(PipelineKind::Zbv, 3, 2, 7)}) {
+    const Program program = split(chain_for(kind, stages, chunks), pipeline_schedule(kind, m));
     EXPECT_THAT(problems(program), IsEmpty());
     const PipelineShape shape{kind, stages, chunks, m};
     for (std::int32_t role = 0; role < stages; ++role) {
       std::vector<PipelineStep> steps;
       for (const Op& op : program.ops) {
-        const bool own = op.name.front() == 'F' || op.name.front() == 'B';
-        if (!own || op.stage % stages != role) continue;
-        steps.push_back({op.phase, op.micro_step, op.stage / stages});
+        const std::size_t pass = std::string("FBW").find(op.name.front());
+        if (pass == std::string::npos || program.role_of(op) != role) continue;
+        steps.push_back({static_cast<Pass>(pass), op.micro_step, op.stage / stages});
       }
       EXPECT_EQ(steps, stage_order(shape, role));
     }
@@ -246,8 +248,12 @@ TEST(PipelineUnrollTest, TheOptimizerReadsWhatItWouldReadWithoutAPipeline) {
        {std::tuple(PipelineKind::Sequential, 3, 1, 3), std::tuple(PipelineKind::OneFOneB, 4, 1, 8),
         std::tuple(PipelineKind::Interleaved, 2, 2, 4),
         std::tuple(PipelineKind::Interleaved, 2, 3, 2),
-        std::tuple(PipelineKind::Interleaved, 4, 2, 8)}) {
-    const Program chain = LayerChain(stages * chunks, stages).take();
+        std::tuple(PipelineKind::Interleaved, 4, 2, 8),
+        std::tuple(PipelineKind::ZeroBubble, 2, 1, 1),
+        std::tuple(PipelineKind::ZeroBubble, 4, 1, 6),
+        std::tuple(PipelineKind::ZeroBubble, 3, 2, 6), std::tuple(PipelineKind::Zbv, 2, 2, 1),
+        std::tuple(PipelineKind::Zbv, 2, 2, 5), std::tuple(PipelineKind::Zbv, 4, 2, 9)}) {
+    const Program chain = chain_for(kind, stages, chunks);
     const auto expected = results_without_pipeline(chain, m);
     const Program program = split(chain, pipeline_schedule(kind, m));
     ASSERT_THAT(expected, SizeIs(static_cast<std::size_t>(stages * chunks)));
@@ -260,8 +266,11 @@ TEST(PipelineUnrollTest, AModelOfTheZooGivesTheSameResultsInEveryPipeline) {
   const Program model = models::zoo_program("resnet18", {.batch = 2, .world_size = 2});
   for (const auto& [kind, stages, chunks] :
        {std::tuple(PipelineKind::OneFOneB, 2, 1), std::tuple(PipelineKind::OneFOneB, 5, 1),
-        std::tuple(PipelineKind::Interleaved, 2, 2), std::tuple(PipelineKind::Interleaved, 2, 5)}) {
-    Rewrite assigned = assign_stages(model, {.stages = stages, .chunks = chunks});
+        std::tuple(PipelineKind::Interleaved, 2, 2), std::tuple(PipelineKind::Interleaved, 2, 5),
+        std::tuple(PipelineKind::ZeroBubble, 3, 1), std::tuple(PipelineKind::ZeroBubble, 2, 2),
+        std::tuple(PipelineKind::Zbv, 3, 2)}) {
+    Rewrite assigned =
+        assign_stages(model, {.stages = stages, .chunks = chunks, .map = stage_map_of(kind)});
     ASSERT_TRUE(std::holds_alternative<Rewritten>(assigned));
     const Program staged = std::get<Rewritten>(std::move(assigned)).program;
     const auto expected = results_without_pipeline(staged, 2 * stages);
@@ -355,6 +364,58 @@ TEST(PipelineUnrollTest, RefusesStagesThatNeedALaterOne) {
       refusal_of(std::move(program), pipeline_schedule(PipelineKind::OneFOneB, 2)),
       "op F1 of pipeline stage 1 reads a0, which F0 of stage 2 writes after it in the order of "
       "a pipeline");
+}
+
+TEST(PipelineUnrollTest, ALateWeightsOpStandsBehindOtherMicroBatches) {
+  // P = 2, m = 2, role 1: F0 B0 F1 B1 W0 W1. The gradient of its input leaves right behind B; the sum grows behind W.
+  const Program program = split(chain_for(PipelineKind::ZeroBubble, 2, 1),
+                                pipeline_schedule(PipelineKind::ZeroBubble, 2));
+  EXPECT_THAT(
+      ops_of_role(program, 1),
+      ElementsAre("a0@0.recv.0-1", "F1@0", "B1@0", "d0@0.send.1-0", "a0.recv.0-1", "F1", "B1",
+                  "d0.send.1-0", "W1@0", "g1.accumulate@0", "W1", "g1.accumulate@1", "U1"));
+}
+
+TEST(PipelineUnrollTest, NeighboursOnOneRoleSendNothing) {
+  // P = 2 in a V: stages 1 and 2 are role 1. Messages 0-1 (a0, d2) and 1-0 (a2, d0), none of a1 and d1.
+  const Program program =
+      split(chain_for(PipelineKind::Zbv, 2, 2), pipeline_schedule(PipelineKind::Zbv, 1));
+  std::set<std::string> sent;
+  for (const Op& op : program.ops) {
+    if (message(op) != nullptr && !op.reads.empty()) sent.insert(op.name);
+  }
+  EXPECT_THAT(sent, ElementsAre("a0.send.0-1", "a2.send.1-0", "d0.send.1-0", "d2.send.0-1"));
+}
+
+TEST(PipelineUnrollTest, GradientsThatTwoOpsWriteAreOnePass) {
+  // An op of stage 1 that makes d0 also adds to g1, so W1, which adds to it, too, must not wait for other micro-batches.
+  Program program = chain_for(PipelineKind::ZeroBubble, 2, 1);
+  Op& input = *std::ranges::find(program.ops, "B1", &Op::name);
+  Op& weights = *std::ranges::find(program.ops, "W1", &Op::name);
+  input.writes.push_back(weights.writes.front());
+  weights.reads.push_back(weights.writes.front());
+  EXPECT_THAT(refusal_of(program, pipeline_schedule(PipelineKind::ZeroBubble, 2)),
+              HasSubstr("backward cannot be split"));
+}
+
+TEST(PipelineUnrollTest, RefusesASplitOfWholeBackwards) {
+  EXPECT_EQ(
+      refusal_of(LayerChain(2, 2).take(), pipeline_schedule(PipelineKind::ZeroBubble, 2)),
+      "no backward op behind the first stage makes gradients of weights alone, so backward cannot "
+      "be split: use 1f1b or interleaved");
+  Program there_and_back = LayerChain(4, 2).take();
+  there_and_back.stage_map = StageMap::V;
+  EXPECT_EQ(refusal_of(there_and_back, pipeline_schedule(PipelineKind::Interleaved, 2)),
+            "stages lie on ranks in the map v, which the order interleaved does not run");
+}
+
+TEST(PipelineUnrollTest, RefusesAGradientThatTwoChunksOfAStageAddTo) {
+  Program program = chain_for(PipelineKind::Zbv, 2, 2);
+  Op& last = *std::ranges::find(program.ops, "W3", &Op::name);
+  Op& first = *std::ranges::find(program.ops, "W0", &Op::name);
+  first.reads.push_back(last.writes.front());
+  EXPECT_THAT(refusal_of(program, pipeline_schedule(PipelineKind::Zbv, 2)),
+              HasSubstr("gradient g3 is used by W3 of pipeline stage 3 and by W0 of stage 0"));
 }
 
 TEST(PipelineUnrollTest, RefusesAnOrderThatDoesNotExist) {

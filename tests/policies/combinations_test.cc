@@ -102,17 +102,35 @@ TEST(CombinationsTest, EveryPairIsLegalOrRefusedByASentenceOfTheTable) {
   EXPECT_GT(refused, 100U);
 }
 
+// Each backward op of a layer as two: the gradient that it hands on, then the one that it owes.
+Program in_two(Program program) {
+  std::vector<Op> ops;
+  for (Op& op : program.ops) {
+    ops.push_back(op);
+    if (op.phase != Phase::Backward || op.writes.size() != 2) continue;
+    ops.back().writes = {op.writes[1]};
+    op.name += ".weight";
+    op.writes.pop_back();
+    op.reads.erase(op.reads.begin());  // the weight itself
+    op.id = OpId{op.id.value + 300};
+    ops.push_back(std::move(op));
+  }
+  program.ops = std::move(ops);
+  return program;
+}
+
 TEST(CombinationsTest, APipelineOfShardsIsLegalInEveryOrder) {
   for (const char* stages :
        {"pipeline:stages=2,k=3", "pipeline:stages=4,k=4", "pipeline:kind=sequential,stages=2,k=2",
-        "pipeline:kind=interleaved,stages=2,chunks=2,k=4",
+        "pipeline:kind=interleaved,stages=2,chunks=2,k=4", "pipeline:kind=zero-bubble,stages=2,k=3",
+        "pipeline:kind=zbv,stages=2,chunks=2,k=3",
         "pipeline:kind=interleaved,stages=2,chunks=2,k=4,align=across-stages"}) {
     for (const char* shards :
          {"fsdp:forward=2,backward=2", "fsdp:forward=0,backward=0", "fsdp:reshard=no",
           "fsdp:cap=256B,streams=2", "fsdp+threshold:threshold=128B", "sharded:cap=256B",
           "sharded:cap=256B,p=1,gather=next-forward", "sharded+threshold:threshold=128B"}) {
-      expect_legal(std::string(stages) + "+" + shards);
-      expect_legal(std::string(stages) + "+" + shards, with_experts({8, 24, 40, 16}));
+      expect_legal(std::string(stages) + "+" + shards, in_two(four_layers()));
+      expect_legal(std::string(stages) + "+" + shards, in_two(with_experts({8, 24, 40, 16})));
     }
   }
 }

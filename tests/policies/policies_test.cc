@@ -147,9 +147,10 @@ TEST(PoliciesTest, PipelinesAreRefusedWithTheRule) {
   EXPECT_THAT(refusal("pipeline:stages=1"), HasSubstr("at least 2"));
   EXPECT_THAT(refusal("pipeline:kind=interleaved"), HasSubstr("needs chunks= of at least 2"));
   EXPECT_THAT(refusal("pipeline:chunks=2"), HasSubstr("chunks= needs kind=interleaved"));
+  EXPECT_THAT(refusal("pipeline:kind=zbv"), HasSubstr("kind=zbv needs chunks=2"));
   EXPECT_THAT(refusal("pipeline:align=across-stages"), HasSubstr("needs kind=interleaved"));
   EXPECT_THAT(refusal("pipeline:sync=every"), HasSubstr("in the last micro-batch only"));
-  EXPECT_THAT(refusal("pipeline:kind=gpipe"), HasSubstr("expected sequential, 1f1b or"));
+  EXPECT_THAT(refusal("pipeline:kind=gpipe"), HasSubstr("expected sequential, 1f1b, interleaved,"));
   EXPECT_THAT(refusal("threshold:stages=2"), HasSubstr("it is an option of pipeline"));
 }
 

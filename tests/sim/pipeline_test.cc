@@ -5,9 +5,14 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
+#include "lower/lower.h"
 #include "sim/simulate.h"
+#include "sim/steady.h"
+#include "tests/lower/pipeline_programs.h"
 #include "tests/sim/role_programs.h"
 #include "tests/support/oracle.h"
 #include "tests/support/pipeline_slack.h"
@@ -80,6 +85,40 @@ TEST(PipelineSimTest, AgreesWithTheOrdersOwnPlay) {
       }
     }
   }
+}
+
+// Forward and backward of one layer per virtual stage, F = B = W = 1 us, 2 us where backward is one op; sums and updates are free.
+schedule::ScheduledProgram equal_layers(schedule::PipelineKind kind, std::int32_t stages,
+                                        std::int32_t chunks, std::int32_t micro_steps) {
+  schedule::ScheduledProgram plan = schedule::lower(schedule::chain_for(kind, stages, chunks),
+                                                    schedule::pipeline_schedule(kind, micro_steps))
+                                        .program;
+  for (schedule::Op& op : plan.program.ops) {
+    if (std::holds_alternative<schedule::CollectiveWork>(op.work)) continue;
+    const bool is_free =
+        op.phase == Phase::Optimizer || std::holds_alternative<schedule::Accumulate>(op.effect);
+    const bool is_whole = op.phase == Phase::Backward && !splits_backward(kind);
+    op.work = schedule::TimedWork{{us(is_free ? 0 : is_whole ? 2 : 1)}};
+  }
+  return plan;
+}
+
+// P = 3, m = 7, free sends. 1F1B: 3 m + (P - 1) (F + B + W) = 21 + 6 = 27; zero-bubble 3 m + (P - 1) (F + B - W) = 23.
+// ZBV, in halves: 6 m + P - 1 = 44, of which each role works 42 without a pause; in step after step only these are left.
+TEST(PipelineSimTest, LateWeightsFillTheBubble) {
+  const auto step = [](schedule::PipelineKind kind, std::int32_t chunks) {
+    const schedule::ScheduledProgram plan = equal_layers(kind, 3, chunks, 7);
+    const auto costs = testing::role_costs(plan, testing::line(us(0), 0), testing::line(us(0), 0));
+    Instant end{};
+    for (const traces::Span& span : simulate(plan, costs).spans) end = std::max(end, span.end);
+    CompiledProgram compiled;
+    Workspace workspace;
+    const SteadyState steady = find_steady_state(plan, costs, compiled, workspace);
+    return std::pair(to_us(end), to_us(Duration(steady.summary.step_ns)));
+  };
+  EXPECT_EQ(step(schedule::PipelineKind::OneFOneB, 1).first, 27);
+  EXPECT_EQ(step(schedule::PipelineKind::ZeroBubble, 1).first, 23);
+  EXPECT_EQ(step(schedule::PipelineKind::Zbv, 2), std::pair(44.0, 42.0));
 }
 
 // P = 4, m = 8: each role reduces for 4 us right after its last backward (AS3). Role 0 shows all of

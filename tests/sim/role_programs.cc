@@ -153,7 +153,7 @@ class PipelineBuilder {
   }
 
   void play(std::int32_t role, const schedule::PipelineStep& step) {
-    const bool forward = step.phase == Phase::Forward;
+    const bool forward = step.pass == schedule::Pass::Forward;
     const std::int32_t from = forward ? role - 1 : role + 1;
     const std::int32_t to = forward ? role + 1 : role - 1;
     if (from >= 0 && from < stages_) {
@@ -162,7 +162,7 @@ class PipelineBuilder {
     }
     std::vector<Duration> by_rank;
     for (std::int32_t rank = 0; rank < stages_ * pipeline_.width; ++rank) {
-      by_rank.push_back(pipeline_.time(step.phase, role, rank));
+      by_rank.push_back(pipeline_.time(forward ? Phase::Forward : Phase::Backward, role, rank));
     }
     const std::string name =
         (forward ? "F" : "B") + std::to_string(step.micro_step) + "@" + std::to_string(role);

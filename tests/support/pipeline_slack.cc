@@ -5,6 +5,7 @@
 #include "tests/support/pipeline_slack.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <tuple>
 
@@ -13,27 +14,26 @@
 namespace dovetail::schedule {
 namespace {
 
-using StepKey = std::tuple<Phase, std::int32_t, std::int32_t>;  // phase, stage, micro-batch
-
-std::int32_t virtual_stage(const PipelineShape& shape, const RoleStep& at) {
-  return at.step.chunk * shape.stages + at.role;
-}
+using StepKey = std::tuple<Pass, std::int32_t, std::int32_t>;  // pass, stage, micro-batch
 
 StepKey key(const PipelineShape& shape, const RoleStep& at) {
-  return {at.step.phase, virtual_stage(shape, at), at.step.micro_step};
+  return {at.step.pass, shape.stage_of(at.role, at.step.chunk), at.step.micro_step};
 }
 
 }  // namespace
 
-StageTimes equal_stages(const PipelineShape& shape, Duration forward, Duration backward) {
+StageTimes equal_stages(const PipelineShape& shape, Duration forward, Duration backward,
+                        Duration weights) {
   const auto count = static_cast<std::size_t>(shape.virtual_stages());
   return {.forward = std::vector<Duration>(count, forward),
-          .backward = std::vector<Duration>(count, backward)};
+          .backward = std::vector<Duration>(count, backward),
+          .weights = std::vector<Duration>(count, weights)};
 }
 
 std::vector<TimedStep> play(const PipelineShape& shape, const StageTimes& times) {
   const auto stages = static_cast<std::size_t>(shape.virtual_stages());
-  DOVETAIL_CHECK(times.forward.size() == stages && times.backward.size() == stages)
+  DOVETAIL_CHECK(times.forward.size() == stages && times.backward.size() == stages &&
+                 times.weights.size() == stages)
       << times.forward.size() << " and " << times.backward.size() << " times for " << stages;
   std::vector<Duration> free_at(static_cast<std::size_t>(shape.stages));
   std::map<StepKey, Duration> ended;
@@ -45,9 +45,9 @@ std::vector<TimedStep> play(const PipelineShape& shape, const StageTimes& times)
       const Duration sent = needed->role == at.role ? Duration{} : times.send;
       start = std::max(start, ended.at(key(shape, *needed)) + sent);
     }
-    const auto stage = static_cast<std::size_t>(virtual_stage(shape, at));
-    const bool forward = at.step.phase == Phase::Forward;
-    const Duration end = start + (forward ? times.forward : times.backward)[stage];
+    const auto stage = static_cast<std::size_t>(shape.stage_of(at.role, at.step.chunk));
+    const std::array passes = {&times.forward, &times.backward, &times.weights};
+    const Duration end = start + (*passes[static_cast<std::size_t>(at.step.pass)])[stage];
     ended[key(shape, at)] = end;
     role_free = end;
     played.push_back({at, start, end});
@@ -59,7 +59,7 @@ std::vector<RoleSlack> slack(const PipelineShape& shape, const StageTimes& times
   std::vector<RoleSlack> roles(static_cast<std::size_t>(shape.stages));
   Duration last{};
   for (const TimedStep& at : play(shape, times)) {
-    if (at.step.step.phase != Phase::Backward) continue;
+    if (at.step.step.pass != shape.last_pass()) continue;
     RoleSlack& role = roles[static_cast<std::size_t>(at.step.role)];
     role.last_backward_end = std::max(role.last_backward_end, at.end);
     last = std::max(last, at.end);

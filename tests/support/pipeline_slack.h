@@ -22,14 +22,16 @@
 
 namespace dovetail::schedule {
 
-// Of one micro-batch, per virtual stage (chunk * stages + role).
+// Of one micro-batch, per virtual stage.
 struct StageTimes {
   std::vector<Duration> forward;
   std::vector<Duration> backward;
-  Duration send{};  // from one role to the next; the roles compute on meanwhile
+  std::vector<Duration> weights;  // of orders that split backward
+  Duration send{};                // from one role to the next; the roles compute on meanwhile
 };
 
-StageTimes equal_stages(const PipelineShape& shape, Duration forward, Duration backward);
+StageTimes equal_stages(const PipelineShape& shape, Duration forward, Duration backward,
+                        Duration weights = {});
 
 struct TimedStep {
   RoleStep step;
