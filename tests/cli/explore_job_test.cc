@@ -131,9 +131,11 @@ TEST(ExploreJobTest, ThePlanOfAJobHasTheSameStages) {
   options.document.json = true;
   std::ostringstream table;
   explore(options, table);
-  for (const auto& row : nlohmann::ordered_json::parse(table.str())["rows"]) {
+  const auto explored_rows = nlohmann::ordered_json::parse(table.str());
+  const auto predicted_rows = nlohmann::ordered_json::parse(json.str());
+  for (const auto& row : explored_rows["rows"]) {
     if (row["change"] != "as asked") continue;
-    const auto stages = nlohmann::ordered_json::parse(json.str())["rows"][0]["stages"];
+    const auto& stages = predicted_rows["rows"][0]["stages"];
     ASSERT_EQ(stages.size(), 2U);
     for (std::size_t i = 0; i < stages.size(); ++i) {
       for (const char* const part : {"compute_us", "exposed_us", "bubble_us"}) {

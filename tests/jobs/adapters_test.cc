@@ -143,7 +143,7 @@ TEST(LoraFiguresTest, CountWhatIsComputed) {
   EXPECT_EQ(model_flop_per_token(full), 3 * forward_flop_per_token(full.model, 8192));
 }
 
-std::string refusal(const std::string& text) {
+std::string refusal_of_adapters(const std::string& text) {
   try {
     parse_job(text);
   } catch (const InputError& error) {
@@ -154,14 +154,14 @@ std::string refusal(const std::string& text) {
 
 TEST(LoraTest, RefusesWhatItDoesNotModelInOneLine) {
   EXPECT_THAT(
-      refusal("mixtral_8x7b:dp=2,lora=8"),
+      refusal_of_adapters("mixtral_8x7b:dp=2,lora=8"),
       HasSubstr("lora_on=all-linear: adapters of experts are not modelled; use lora_on=attention"));
   EXPECT_THAT(
-      refusal("mixtral_8x7b:ep=2,dp_shard=4,lora=8,lora_on=attention"),
+      refusal_of_adapters("mixtral_8x7b:ep=2,dp_shard=4,lora=8,lora_on=attention"),
       HasSubstr("lora: frozen experts that are divided over ep x etp are not sharded; use zero=1"));
-  EXPECT_THAT(refusal("llama3_8b:lora=5000"),
+  EXPECT_THAT(refusal_of_adapters("llama3_8b:lora=5000"),
               HasSubstr("expected lora from 0 to 4096, found 5000"));
-  EXPECT_THAT(refusal("llama3_8b:lora_on=mlp"), HasSubstr("lora_on: expected"));
+  EXPECT_THAT(refusal_of_adapters("llama3_8b:lora_on=mlp"), HasSubstr("lora_on: expected"));
 }
 
 }  // namespace
