@@ -85,14 +85,19 @@ std::string file_for(const frameworks::Framework& framework, const std::string& 
   return name + "_plan" + (is_csv ? ".csv" : is_json ? ".json" : ".py");
 }
 
-void add_stages(report::Report& report, const PlanOnPage& what) {
-  const predict::Traced traced = predict::trace_of(
-      {.program = what.lowered, .costs = what.costs, .steady = what.steady}, predict::kTraceSteps);
+void add_traced(report::Report& report, const std::string& title,
+                const schedule::ScheduledProgram& program, const predict::Traced& traced) {
+  report.timelines.push_back(
+      report::timeline(traced.trace, {.title = title, .program = &program, .path = &traced.path}));
+}
+
+void add_stages(report::Report& report, const schedule::ScheduledProgram& program,
+                const predict::Traced& traced) {
   const nlohmann::ordered_json stages = {
       {"schema", "dovetail.stages/1"},
       {"kind", "stages"},
       {"origin", "simulated"},
-      {"rows", stages_json(predict::step_parts(what.lowered, traced.trace))}};
+      {"rows", stages_json(predict::step_parts(program, traced.trace))}};
   report.results.push_back(stages.dump());
 }
 
@@ -122,9 +127,7 @@ void add_paste(report::Report& report, const PlanOnPage& what) {
 }  // namespace
 
 void add_timeline(report::Report& report, const std::string& title, const predict::TraceOf& what) {
-  const predict::Traced traced = predict::trace_of(what, predict::kTraceSteps);
-  report.timelines.push_back(report::timeline(
-      traced.trace, {.title = title, .program = &what.program, .path = &traced.path}));
+  add_traced(report, title, what.program, predict::trace_of(what, predict::kTraceSteps));
 }
 
 void add_facts(report::Report& report, const schedule::Program& program) {
@@ -157,9 +160,10 @@ void add_plan(report::Report& report, const PlanOnPage& what) {
   found.exposed = Duration(what.steady.summary.exposed_ns);
   found.lower_bound = what.lower_bound;
   report.found = found;
-  add_timeline(report, policy,
-               {.program = what.lowered, .costs = what.costs, .steady = what.steady});
-  add_stages(report, what);
+  const predict::Traced traced = predict::trace_of(
+      {.program = what.lowered, .costs = what.costs, .steady = what.steady}, predict::kTraceSteps);
+  add_traced(report, policy, what.lowered, traced);
+  add_stages(report, what.lowered, traced);
   add_errors(report, what.costs);
   add_interval(report, what);
   const std::size_t commands = commands_of(what.lowered);

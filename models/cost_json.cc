@@ -95,10 +95,6 @@ schedule::KernelsWork read_several(const JsonArray& array) {
   return several;
 }
 
-}  // namespace
-
-namespace {
-
 // Of the types that are there.
 template <class Type>
 void read_rates(JsonObject& rates, std::span<const Type> types,

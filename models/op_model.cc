@@ -53,12 +53,17 @@ bool OpModel::uses_roofline(const schedule::Op& op) const {
 }
 
 bool Roofline::has_measured(const schedule::Op& op) const {
-  const bool is_half = op.dtype == schedule::DType::BF16 || op.dtype == schedule::DType::F16;
   const std::vector<schedule::Kernel> kernels = schedule::kernels_of(op.work);
-  return is_half && std::ranges::any_of(kernels, [&](const schedule::Kernel& kernel) {
-           const auto* gemm = std::get_if<schedule::GemmWork>(&kernel);
-           return gemm != nullptr && products.contains(gemm->operands);
-         });
+  return std::ranges::any_of(kernels, [&](const schedule::Kernel& kernel) {
+    const auto* gemm = std::get_if<schedule::GemmWork>(&kernel);
+    return gemm != nullptr && table(op.dtype, gemm->operands) != nullptr;
+  });
+}
+
+const GemmTable* Roofline::table(schedule::DType dtype, schedule::Operands operands) const {
+  const bool is_half = dtype == schedule::DType::BF16 || dtype == schedule::DType::F16;
+  const auto found = is_half ? products.find(operands) : products.end();
+  return found == products.end() ? nullptr : found->second;
 }
 
 std::optional<FlopPerSecond> Roofline::peak(schedule::DType dtype,
@@ -72,11 +77,11 @@ std::optional<FlopPerSecond> Roofline::peak(schedule::DType dtype,
 
 Duration OpModel::roofline_time(const schedule::Op& op) const {
   const auto* gemm = std::get_if<schedule::GemmWork>(&op.work);
-  if (gemm != nullptr && compute->has_measured(op)) {
-    const Duration measured = compute->products.at(gemm->operands)->time(*gemm);
-    return stretched(measured, compute->products_stretch) + compute->kernel_overhead;
-  }
   const auto operands = gemm == nullptr ? schedule::Operands::Own : gemm->operands;
+  const GemmTable* const table = gemm == nullptr ? nullptr : compute->table(op.dtype, operands);
+  if (table != nullptr) {
+    return stretched(table->time(*gemm), compute->products_stretch) + compute->kernel_overhead;
+  }
   const std::optional<FlopPerSecond> peak = compute->peak(op.dtype, operands);
   if (gemm != nullptr && !peak) {
     std::string known;

@@ -57,6 +57,8 @@ struct Roofline {
 
   // Whether the table has a product of the op.
   [[nodiscard]] bool has_measured(const schedule::Op& op) const;
+  // Measured products of such an op; null where there are none.
+  [[nodiscard]] const GemmTable* table(schedule::DType dtype, schedule::Operands operands) const;
   // Of an op with this element type and these operands; absent: the machine has no such units.
   [[nodiscard]] std::optional<FlopPerSecond> peak(schedule::DType dtype,
                                                   schedule::Operands operands) const;
