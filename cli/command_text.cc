@@ -29,6 +29,7 @@ constexpr std::array kWords = {
     KnownWord{"--plan", "FILE", kInput},
     KnownWord{"--world", "RANKS", kInput},
     KnownWord{"--layout", "DEGREES", kInput},
+    KnownWord{"--what-if", "CHANGES", kInput},
     KnownWord{"--force", "", kInput},
     KnownWord{"--policy", "POLICY", kOther},
     KnownWord{"--policies", "POLICIES", kOther},

@@ -248,6 +248,7 @@ std::vector<std::string> way_out(const Sweep& sweep, const InputOptions& inputs)
   if (!inputs.cluster.empty()) plan += " --cluster " + inputs.cluster;
   if (inputs.world) plan += " --world " + std::to_string(*inputs.world);
   if (inputs.layout) plan += " --layout " + to_string(*inputs.layout);
+  if (!inputs.what_if.nothing()) plan += " --what-if " + to_string(inputs.what_if);
   plan += " --policy " + schedule::to_string(best.candidate.spec) + " -o plan.json";
   if (!best.said) return {plan, frameworks::export_command("plan.json")};
   return {plan, "dovetail export plan.json --to " + std::string(sweep.framework->id)};

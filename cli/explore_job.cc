@@ -74,17 +74,23 @@ std::vector<jobs::Variant> wanted(const Job& job, const models::Cluster& cluster
     throw InputError("explore: a job without a layout needs gbs=, the samples of a step");
   }
   const std::int64_t node = cluster.topology ? cluster.topology->node_ranks : kUnknownNode;
-  return jobs::layouts(job, cluster.ranks, std::min(node, kUnknownNode));
+  return jobs::layouts(job, cluster.what_if.world.value_or(cluster.ranks),
+                       std::min(node, kUnknownNode));
 }
 
 double step_us(const JobRow& row) { return to_us(row.found.step); }
 
 JobTable tabulate(const ExploreOptions& options) {
-  const Job job = job_of(options.job);
+  const models::WhatIf& what_if = options.inputs.what_if;
+  const Job asked = job_of(options.job);
+  const Job job = asked.layout == jobs::Layout{} ? asked : predict::on_world(asked, what_if);
   JobTable table{
       .text = options.job,
-      .cluster = predict::load_cluster(options.clusters.front(), options.inputs.data_dir)};
+      .cluster = predict::load_cluster(options.clusters.front(), options.inputs.data_dir, what_if)};
   table.notes = jobs::notes_on(job);
+  if (!what_if.nothing()) {
+    table.notes.insert(table.notes.begin(), "what if: " + to_string(what_if));
+  }
   const std::vector<jobs::Variant> variants = wanted(job, table.cluster);
   const AsksBeforeEnding keep_what_is_found;
   Progress progress("explore", "job", static_cast<std::int64_t>(variants.size()), options.yes);
@@ -184,6 +190,12 @@ std::optional<std::string> said(const JobTable& table, const JobRow& row) {
   return std::nullopt;
 }
 
+// " --what-if link=0.5x"; "" for nothing.
+std::string what_if_flag(const JobTable& table) {
+  const models::WhatIf& what_if = table.cluster.what_if;
+  return what_if.nothing() ? "" : " --what-if " + to_string(what_if);
+}
+
 // The command that plans the row and the one that writes it for its framework; else what to change.
 std::vector<std::string> ways_to(const JobTable& table, const JobRow& row) {
   const std::optional<std::string> text = said(table, row);
@@ -191,7 +203,7 @@ std::vector<std::string> ways_to(const JobTable& table, const JobRow& row) {
     return {row.change == kAsAsked ? "the job as it is" : row.change + " in " + table.text};
   }
   std::vector<std::string> ways = {"dovetail plan --job \"" + *text + "\" --cluster " +
-                                   table.cluster.name + " -o plan.json"};
+                                   table.cluster.name + what_if_flag(table) + " -o plan.json"};
   const std::string command = export_job_command(row.found.job, *text, table.cluster.name);
   if (!command.empty()) ways.push_back(command);
   return ways;

@@ -72,7 +72,7 @@ void export_plan(const ExportCommandOptions& options, std::ostream& out) {
       frameworks::parse_framework("--to", options.target, frameworks::has_writer);
   require_outputs({{"-o", options.output == "-" ? "" : options.output}},
                   {{"the plan", options.plan}});
-  const schedule::Plan plan = schedule::read_plan(options.plan);
+  schedule::Plan plan = schedule::read_plan(options.plan);
   const predict::Machine own = predict::machine_of(
       {.command = "export", .cluster = options.cluster, .data_dir = options.data_dir}, plan);
   const frameworks::Machine machine = simulated_machine(plan, own.costs);

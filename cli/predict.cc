@@ -68,11 +68,15 @@ predict::PlanAndMachine read_plan(const PredictOptions& options, const std::stri
                                             .data_dir = options.data_dir,
                                             .world = {},
                                             .layout = options.layout,
-                                            .force = options.force});
+                                            .force = options.force,
+                                            .what_if = options.what_if});
   }
   schedule::Plan plan = schedule::read_plan(path);
-  predict::Machine machine = predict::machine_of(
-      {.command = "predict", .cluster = cluster, .data_dir = options.data_dir}, plan);
+  predict::Machine machine = predict::machine_of({.command = "predict",
+                                                  .cluster = cluster,
+                                                  .data_dir = options.data_dir,
+                                                  .what_if = options.what_if},
+                                                 plan);
   return {.plan = std::move(plan), .machine = std::move(machine)};
 }
 
@@ -188,7 +192,7 @@ void write_outputs(const PredictOptions& options, const std::vector<Predicted>& 
                         .costs = one.costs(),
                         .steady = one.found.steady,
                         .file = one.path,
-                        .lower_bound = predict::bound_on(one.plan(), cluster)})));
+                        .lower_bound = predict::bound_on(one.plan(), cluster, options.what_if)})));
   }
   write_files(files);
 }

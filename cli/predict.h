@@ -16,6 +16,7 @@
 
 #include "cli/document.h"
 #include "cli/page.h"
+#include "models/what_if.h"
 #include "predict/prediction.h"
 #include "schedule/data_parallel.h"
 
@@ -28,6 +29,7 @@ struct PredictOptions {
   std::string workload;               // other durations for the same model; empty: the plan's own
   std::optional<schedule::DataParallel> layout;  // of the workload; absent: as it has it
   bool force = false;                            // take a capture that is not valid
+  models::WhatIf what_if;                        // of the machines
   std::string data_dir;
   std::string trace;     // output; empty: only the report
   std::string perfetto;  // likewise

@@ -35,6 +35,19 @@ void bind_layout(CLI::App& command, std::optional<schedule::DataParallel>& layou
       "a workload's step on other ranks: dp=16, or dp_shard=8,dp=2 in shards and replicas");
 }
 
+void bind_what_if(CLI::App& command, models::WhatIf& what_if) {
+  command.add_option_function<std::string>(
+      "--what-if",
+      [&what_if](const std::string& text) {
+        try {
+          what_if = models::parse_what_if(text);
+        } catch (const InputError& error) {
+          throw CLI::ValidationError(error.what());
+        }
+      },
+      "another machine: link=0.5x,latency=2x (longer),compute=1.3x,host=2x,gpu=h200,world=64");
+}
+
 void bind_machine_inputs(CLI::App& command, predict::InputOptions& inputs) {
   inputs.data_dir = data_dir();
   command
@@ -43,6 +56,7 @@ void bind_machine_inputs(CLI::App& command, predict::InputOptions& inputs) {
                   "of a pipeline)")
       ->check(whole_number(1, kLargestNumber));
   bind_layout(command, inputs.layout);
+  bind_what_if(command, inputs.what_if);
   command.add_flag("--force", inputs.force, "take a captured profile that is not valid");
 }
 
@@ -148,6 +162,7 @@ void bind_predict(CLI::App& app, PredictOptions& options, Action& action) {
       "--workload", options.workload,
       "the same model measured anew, whose durations are taken (default: the plan's own)");
   bind_layout(command, options.layout);
+  bind_what_if(command, options.what_if);
   command.add_flag("--force", options.force, "take a captured profile that is not valid");
   command.add_option("--trace", options.trace, "predicted trace to write");
   command.add_option("--perfetto", options.perfetto,
@@ -169,6 +184,7 @@ void bind_predict(CLI::App& app, PredictOptions& options, Action& action) {
       "  dovetail predict plan.json ddp.json --perfetto both.json.gz\n"
       "  dovetail predict plan.json --cluster a100x8 --cluster h200x8\n"
       "  dovetail predict plan.json --workload captured-today.json\n"
+      "  dovetail predict plan.json --what-if link=0.5x,latency=2x\n"
       "  dovetail predict plan.json --timeline --trace predicted.json");
   bind_action(command, options, action, predict);
 }

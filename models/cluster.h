@@ -51,6 +51,7 @@
 #include "models/op_model.h"
 #include "models/passes.h"
 #include "models/topology.h"
+#include "models/what_if.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
@@ -121,6 +122,7 @@ struct Cluster {
   // How long a collective goes on while the core of one of its ranks is away (sim/absences.h).
   Duration network_shield{};       // default 0
   std::optional<Quality> quality;  // absent: not written by a calibration
+  WhatIf what_if = {};             // what costs_for changes; in no file
   friend bool operator==(const Cluster&, const Cluster&) = default;
 };
 

@@ -183,6 +183,7 @@ Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
   }
   costs.host = cluster.host;
   if (!cluster.contention.none()) costs.contention_by_class = {cluster.contention};
+  apply(cluster.what_if, costs);
   return costs;
 }
 

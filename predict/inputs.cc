@@ -18,6 +18,7 @@
 #include "imports/guess.h"
 #include "jobs/program.h"
 #include "models/stand_in.h"
+#include "models/what_if.h"
 #include "models/workload.h"
 #include "schedule/resident.h"
 #include "schedule/sharding.h"
@@ -82,6 +83,7 @@ void require_valid(const models::Workload& workload, const std::string& name,
 // What must be known of the workload wherever it runs.
 schedule::PlanSummary summary_of(const InputOptions& options, const models::Workload& workload) {
   schedule::PlanSummary summary{.workload = options.workload, .cluster = {}};
+  summary.what_if = to_string(options.what_if);
   summary.notes = workload.notes;
   if (workload.own_costs) summary.measured_on = workload.own_costs->machine;
   if (!models::is_shipped_cluster(options.cluster, options.data_dir + "/clusters")) {
@@ -110,6 +112,7 @@ Inputs on_machine_of_profile(const InputOptions& options) {
   }
   schedule::PlanSummary summary = summary_of(options, workload);
   summary.cluster = profile.own_costs->machine;
+  ask_of_profile(options.what_if, *profile.own_costs);
   profile.notes.insert(profile.notes.end(), profile.own_notes.begin(), profile.own_notes.end());
   return {.program = std::move(workload.program),
           .machine = {.costs = *std::move(profile.own_costs), .notes = std::move(profile.notes)},
@@ -128,10 +131,24 @@ Inputs from_own_machine(const InputOptions& options) {
   }
   schedule::PlanSummary summary = summary_of(options, workload);
   summary.cluster = workload.own_costs->machine;
+  ask_of_profile(options.what_if, *workload.own_costs);
   return {
       .program = std::move(workload.program),
       .machine = {.costs = *std::move(workload.own_costs), .notes = std::move(workload.own_notes)},
       .summary = std::move(summary)};
+}
+
+// The compute of another machine in place of the cluster's own, measured or not.
+void take_gpu(const std::string& name, const std::string& data_dir, models::Cluster& cluster) {
+  const models::Cluster other = models::load_cluster(name, data_dir + "/clusters");
+  if (cluster.backend != models::BackendKind::Cuda || !other.compute) {
+    throw InputError("--what-if gpu: expected two machines with GPUs, found " + cluster.name +
+                     " and " + other.name);
+  }
+  cluster.compute = other.compute;
+  cluster.kernels.clear();
+  cluster.passes.clear();
+  cluster.copy = other.copy;
 }
 
 }  // namespace
@@ -160,13 +177,56 @@ bool is_profile(const std::string& name, const std::string& data_dir) {
   }
 }
 
-models::Cluster load_cluster(const std::string& name, const std::string& data_dir) {
+models::Cluster load_cluster(const std::string& name, const std::string& data_dir,
+                             const models::WhatIf& what_if) {
+  models::Cluster cluster;
   try {
-    return models::load_cluster(name, data_dir + "/clusters");
+    cluster = models::load_cluster(name, data_dir + "/clusters");
   } catch (const InputError&) {
     hint_at_import(name, "cluster", "cluster.json");
     throw;
   }
+  if (!what_if.gpu.empty()) take_gpu(what_if.gpu, data_dir, cluster);
+  if (what_if.world && cluster.topology) {
+    cluster.ranks = std::max(cluster.ranks, *what_if.world);
+  }
+  cluster.what_if = what_if;
+  return cluster;
+}
+
+void require_shapes(const models::WhatIf& what_if, const schedule::Program& program) {
+  if (what_if.gpu.empty()) return;
+  const auto timed = std::ranges::find_if(program.ops, [](const schedule::Op& op) {
+    return std::holds_alternative<schedule::TimedWork>(op.work);
+  });
+  if (timed == program.ops.end()) return;
+  throw InputError("--what-if gpu: op \"" + timed->name +
+                   "\" is a measured time, which says nothing of another GPU; compute=1.3x "
+                   "makes all of them so much faster");
+}
+
+void ask_of_profile(const models::WhatIf& what_if, models::Costs& costs) {
+  if (!what_if.gpu.empty() || what_if.world) {
+    throw InputError("--what-if " + std::string(what_if.world ? "world" : "gpu") +
+                     ": the machine of a measured profile has times of its own ranks and GPU "
+                     "only; name a --cluster");
+  }
+  apply(what_if, costs);
+}
+
+jobs::Job on_world(jobs::Job job, const models::WhatIf& what_if) {
+  if (!what_if.world) return job;
+  const std::int64_t now = job.layout.world();
+  std::int64_t& degree = job.layout.dp > 1 ? job.layout.dp : job.layout.dp_shard;
+  const std::int64_t rest = now / degree;
+  if (*what_if.world % rest != 0) {
+    throw InputError("--what-if world: expected a multiple of " + std::to_string(rest) +
+                     ", the job's ranks without its data parallelism, found " +
+                     std::to_string(*what_if.world));
+  }
+  degree = *what_if.world / rest;
+  jobs::complete(job, "--what-if world");
+  return job;
 }
 
 std::int64_t replicas_of(std::int64_t world, schedule::StageSplit split) {
@@ -233,7 +293,8 @@ void require_room(const jobs::Job& job, const models::Cluster& cluster) {
 }
 
 void require_one_world(const std::string& workload, std::optional<std::int64_t> world,
-                       const std::optional<schedule::DataParallel>& layout) {
+                       const std::optional<schedule::DataParallel>& layout,
+                       const models::WhatIf& what_if) {
   std::vector<std::string> said;
   if (workload.find(":world=") != std::string::npos ||
       workload.find(",world=") != std::string::npos) {
@@ -241,6 +302,7 @@ void require_one_world(const std::string& workload, std::optional<std::int64_t> 
   }
   if (world) said.push_back("--world " + std::to_string(*world));
   if (layout) said.push_back("--layout " + to_string(*layout));
+  if (what_if.world) said.push_back("--what-if world=" + std::to_string(*what_if.world));
   if (said.size() < 2) return;
   throw InputError(said[0] + " and " + said[1] + " both say how many ranks: give one of them");
 }
@@ -252,12 +314,13 @@ Inputs load_job(const InputOptions& options) {
   if (options.cluster.empty()) throw InputError("a job needs a machine: name one with --cluster");
   if (options.world) throw InputError("--world: a job says how many ranks it has");
   if (options.layout) throw InputError("--layout: a job says its layout");
-  Inputs inputs{.program = jobs::program_of(*options.job), .machine = {}, .summary = {}};
-  models::Cluster cluster = load_cluster(options.cluster, options.data_dir);
-  require_room(*options.job, cluster);
+  const jobs::Job job = on_world(*options.job, options.what_if);
+  Inputs inputs{.program = jobs::program_of(job), .machine = {}, .summary = {}};
+  models::Cluster cluster = load_cluster(options.cluster, options.data_dir, options.what_if);
+  require_room(job, cluster);
   inputs.summary = summary_of(options, {});
   inputs.summary.workload = inputs.program.name;  // as traces of a run have it
-  inputs.summary.notes = jobs::notes_on(*options.job);
+  inputs.summary.notes = jobs::notes_on(job);
   inputs.summary.cluster = cluster.name;
   inputs.machine.costs = models::costs_for(cluster, inputs.program);
   inputs.machine.cluster = std::move(cluster);
@@ -267,16 +330,19 @@ Inputs load_job(const InputOptions& options) {
 
 }  // namespace
 
-Inputs load_inputs(const InputOptions& options) {
-  if (options.job) return load_job(options);
-  require_one_world(options.workload, options.world, options.layout);
+Inputs load_inputs(const InputOptions& given) {
+  if (given.job) return load_job(given);
+  require_one_world(given.workload, given.world, given.layout, given.what_if);
+  InputOptions options = given;
+  if (given.what_if.world && !given.cluster.empty()) options.world = given.what_if.world;
   if (options.cluster.empty()) return from_own_machine(options);
   if (is_profile(options.cluster, options.data_dir)) return on_machine_of_profile(options);
-  models::Cluster cluster = load_cluster(options.cluster, options.data_dir);
+  models::Cluster cluster = load_cluster(options.cluster, options.data_dir, options.what_if);
   const std::int64_t world =
       options.world ? replicas_of(*options.world, options.split) : cluster.ranks;
   models::Workload workload = workload_of(options, world);
   require_valid(workload, options.workload, options);
+  require_shapes(options.what_if, workload.program);
   schedule::PlanSummary summary = summary_of(options, workload);
   if (cluster.unit_kernel) {
     models::StandIn executable = models::stand_in(workload.program, cluster);
@@ -359,6 +425,7 @@ std::vector<std::string> common_notes(const Machine& machine, const schedule::Pr
                                       const schedule::PlanSummary& summary,
                                       const std::vector<schedule::Collective>& used) {
   std::vector<std::string> notes = summary.notes;
+  if (!summary.what_if.empty()) notes.insert(notes.begin(), "what if: " + summary.what_if);
   const auto add = [&notes](std::string note) {
     const bool known = note.empty() || std::ranges::count(notes, note) > 0;
     if (!known) notes.push_back(std::move(note));

@@ -20,6 +20,7 @@
 #include "lower/pipeline/assign.h"
 #include "models/cluster.h"
 #include "models/costs.h"
+#include "models/what_if.h"
 #include "schedule/data_parallel.h"
 #include "schedule/plan_json.h"
 #include "schedule/program.h"
@@ -36,6 +37,7 @@ struct InputOptions {
   std::optional<schedule::DataParallel> layout =
       {};                           // in place of `world`; per stage of a pipeline
   bool force = false;               // take a capture that is not valid
+  models::WhatIf what_if = {};      // of the machine, and how many ranks
   schedule::StageSplit split = {};  // more than one stage: the model becomes a pipeline
 };
 
@@ -85,7 +87,17 @@ bool is_all_timed(const schedule::Program& program);
 
 // A shipped name or a file, as --cluster takes it. Throws InputError; for a file that is something else
 // which `import` reads, with the command that makes a cluster file of it.
-models::Cluster load_cluster(const std::string& name, const std::string& data_dir);
+models::Cluster load_cluster(const std::string& name, const std::string& data_dir,
+                             const models::WhatIf& what_if = {});
+
+// Throws InputError where another GPU is asked for and ops are times of the one they were measured on.
+void require_shapes(const models::WhatIf& what_if, const schedule::Program& program);
+
+// Applies what is asked of a machine that has costs and no rates: a measured profile's. Throws InputError for gpu= and world=.
+void ask_of_profile(const models::WhatIf& what_if, models::Costs& costs);
+
+// The job on the ranks that are asked for, with the samples of a step that it has. Throws InputError.
+jobs::Job on_world(jobs::Job job, const models::WhatIf& what_if);
 
 // The file that `name` means in this folder of shipped ones: as given, or shipped by that name; "" for a
 // name that is neither (a model of the zoo).
@@ -94,9 +106,10 @@ std::string given_or_shipped(const std::string& name, const std::string& folder)
 // How many ranks hold a copy of each stage. Throws InputError where stages would differ in that.
 std::int64_t replicas_of(std::int64_t world, schedule::StageSplit split);
 
-// Throws InputError where two of the workload's option world=, --world and --layout are given.
+// Throws InputError where two of the workload's option world=, --world, --layout and --what-if world= are given.
 void require_one_world(const std::string& workload, std::optional<std::int64_t> world,
-                       const std::optional<schedule::DataParallel>& layout = {});
+                       const std::optional<schedule::DataParallel>& layout = {},
+                       const models::WhatIf& what_if = {});
 
 // Throws InputError where the job has more ranks than the cluster.
 void require_room(const jobs::Job& job, const models::Cluster& cluster);

@@ -37,6 +37,7 @@ std::optional<Machine> machine_of_profile(const PlanMachineOptions& options,
   if (options.cluster.empty() && workload.own_costs->machine != made.cluster) {
     return std::nullopt;
   }
+  ask_of_profile(options.what_if, *workload.own_costs);
   workload.notes.insert(workload.notes.end(), workload.own_notes.begin(), workload.own_notes.end());
   return Machine{.costs = *std::move(workload.own_costs), .notes = std::move(workload.notes)};
 }
@@ -52,10 +53,40 @@ std::optional<Machine> machine_of_costs(const std::string& path) {
                  .notes = {"costs as they stand in " + path}};
 }
 
+Machine named_machine(const PlanMachineOptions& options, const schedule::Plan& plan) {
+  std::error_code unreadable;
+  const std::string& file = plan.summary.cluster_file;
+  if (options.cluster.empty() && std::filesystem::is_regular_file(file, unreadable)) {
+    PlanMachineOptions there = options;
+    there.cluster = file;
+    Machine machine = named_machine(there, plan);
+    if (machine.costs.machine == plan.summary.cluster) return machine;
+    throw InputError(options.command + ": the plan was made for " + plan.summary.cluster +
+                     ", but " + file + " is " + machine.costs.machine +
+                     " now: name the machine with --cluster");
+  }
+  if (std::optional<Machine> read = machine_of_costs(options.cluster)) {
+    ask_of_profile(options.what_if, read->costs);
+    return *std::move(read);
+  }
+  if (std::optional<Machine> own = machine_of_profile(options, plan)) return *std::move(own);
+  const std::string name = options.cluster.empty() ? plan.summary.cluster : options.cluster;
+  const bool is_shipped = models::is_shipped_cluster(name, options.data_dir + "/clusters");
+  if (options.cluster.empty() && !is_shipped) {
+    throw InputError(options.command + ": the machine of the plan, \"" + name +
+                     "\", is no shipped one: name its file with --cluster");
+  }
+  models::Cluster cluster = load_cluster(name, options.data_dir, options.what_if);
+  require_shapes(options.what_if, plan.program);
+  models::Costs costs = models::costs_for(cluster, plan.program);
+  return {.costs = std::move(costs), .cluster = std::move(cluster)};
+}
+
 }  // namespace
 
-std::optional<Duration> bound_on(const schedule::Plan& plan, const std::string& cluster) {
-  if (!cluster.empty() || !plan.summary.predicted) return std::nullopt;
+std::optional<Duration> bound_on(const schedule::Plan& plan, const std::string& cluster,
+                                 const models::WhatIf& what_if) {
+  if (!cluster.empty() || !what_if.nothing() || !plan.summary.predicted) return std::nullopt;
   return plan.summary.predicted->lower_bound;
 }
 
@@ -83,29 +114,17 @@ PlanAndMachine plan_on_workload(const std::string& path, InputOptions wanted) {
   return {.plan = std::move(plan), .machine = std::move(inputs.machine)};
 }
 
-Machine machine_of(const PlanMachineOptions& options, const schedule::Plan& plan) {
-  std::error_code unreadable;
-  const std::string& file = plan.summary.cluster_file;
-  if (options.cluster.empty() && std::filesystem::is_regular_file(file, unreadable)) {
-    PlanMachineOptions there = options;
-    there.cluster = file;
-    Machine machine = machine_of(there, plan);
-    if (machine.costs.machine == plan.summary.cluster) return machine;
-    throw InputError(options.command + ": the plan was made for " + plan.summary.cluster +
-                     ", but " + file + " is " + machine.costs.machine +
-                     " now: name the machine with --cluster");
+Machine machine_of(PlanMachineOptions options, schedule::Plan& plan) {
+  if (options.what_if.world) {
+    throw InputError(options.command +
+                     ": --what-if world: a plan is of its ranks; plan --what-if world= makes one");
   }
-  if (std::optional<Machine> read = machine_of_costs(options.cluster)) return *std::move(read);
-  if (std::optional<Machine> own = machine_of_profile(options, plan)) return *std::move(own);
-  const std::string name = options.cluster.empty() ? plan.summary.cluster : options.cluster;
-  const bool is_shipped = models::is_shipped_cluster(name, options.data_dir + "/clusters");
-  if (options.cluster.empty() && !is_shipped) {
-    throw InputError(options.command + ": the machine of the plan, \"" + name +
-                     "\", is no shipped one: name its file with --cluster");
+  if (options.cluster.empty() && options.what_if.nothing()) {
+    options.what_if = models::parse_what_if(plan.summary.what_if);
+  } else {
+    plan.summary.what_if = to_string(options.what_if);
   }
-  models::Cluster cluster = load_cluster(name, options.data_dir);
-  models::Costs costs = models::costs_for(cluster, plan.program);
-  return {.costs = std::move(costs), .cluster = std::move(cluster)};
+  return named_machine(options, plan);
 }
 
 }  // namespace dovetail::predict

@@ -13,14 +13,16 @@
 namespace dovetail::predict {
 
 struct PlanMachineOptions {
-  std::string command;   // for messages: "predict"
-  std::string cluster;   // empty: the plan's own, if it is shipped or its workload's
-  std::string data_dir;  // holds workloads/ and clusters/
+  std::string command;          // for messages: "predict"
+  std::string cluster;          // empty: the plan's own, if it is shipped or its workload's
+  std::string data_dir;         // holds workloads/ and clusters/
+  models::WhatIf what_if = {};  // nothing: the plan's own, on its own machine
 };
 
 // The lower bound that the plan states, if it is predicted on the machine that it was made for: `cluster` is
-// empty.
-std::optional<Duration> bound_on(const schedule::Plan& plan, const std::string& cluster);
+// empty, and nothing else is asked of it.
+std::optional<Duration> bound_on(const schedule::Plan& plan, const std::string& cluster,
+                                 const models::WhatIf& what_if = {});
 
 struct PlanAndMachine {
   schedule::Plan plan;
@@ -32,8 +34,8 @@ struct PlanAndMachine {
 // for, else the plan's. Throws InputError, also where the plan's gradients are not all of the workload's gradients.
 PlanAndMachine plan_on_workload(const std::string& path, InputOptions wanted);
 
-// The machine that `options` name, else the plan's own. Throws InputError where that is a file that nobody
-// named.
-Machine machine_of(const PlanMachineOptions& options, const schedule::Plan& plan);
+// The machine that `options` name, else the plan's own; the summary's `what_if` is then what was asked of it. Throws
+// InputError where it is a file that nobody named.
+Machine machine_of(PlanMachineOptions options, schedule::Plan& plan);
 
 }  // namespace dovetail::predict

@@ -310,6 +310,8 @@ Plan plan_from_json(JsonObject object, std::optional<Program> other = std::nullo
   if (object.has("link")) plan.summary.link = object.string("link");
   object.ignore("cluster_file");
   if (object.has("cluster_file")) plan.summary.cluster_file = object.string("cluster_file");
+  object.ignore("what_if");
+  if (object.has("what_if")) plan.summary.what_if = object.string("what_if");
   object.ignore("measured_on");
   if (object.has("measured_on")) plan.summary.measured_on = object.string("measured_on");
   object.ignore("notes");
@@ -492,6 +494,7 @@ std::string plan_to_json(const Plan& plan) {
                      {"cluster", plan.summary.cluster}};
   if (!plan.summary.link.empty()) value["link"] = plan.summary.link;
   if (!plan.summary.cluster_file.empty()) value["cluster_file"] = plan.summary.cluster_file;
+  if (!plan.summary.what_if.empty()) value["what_if"] = plan.summary.what_if;
   if (!plan.summary.measured_on.empty()) value["measured_on"] = plan.summary.measured_on;
   if (!plan.summary.notes.empty()) value["notes"] = plan.summary.notes;
   if (plan.summary.predicted.has_value()) {

@@ -5,6 +5,7 @@
 //    "policy": "torch-ddp:cap=25MiB,first=1MiB", "workload": "mlp", "cluster": "a100x8",
 //    "link": "loopback" (optional: what the cluster's collectives were measured over),
 //    "cluster_file": "here.json" (optional: where the cluster was read),
+//    "what_if": "link=0.5x" (optional: how the machine differs from the cluster),
 //    "measured_on": "2 ranks on ..." (optional: the machine that the durations of ops were measured on),
 //    "notes": ["compute is stretched by 3.1 %: ..."] (optional: what a prediction of it rests on, on any
 //              machine),
@@ -58,6 +59,7 @@ struct PlanSummary {
   std::optional<Prediction> predicted = std::nullopt;
   std::string link = {};  // what the cluster was calibrated over, in its words; "" if unknown
   std::string cluster_file = {};  // as typed, where the cluster is no shipped one
+  std::string what_if = {};       // how the machine differs from the cluster (models/what_if.h)
   std::string measured_on = {};   // the machine that the durations of its ops come from; "" if none
   std::vector<std::string> notes = {};  // what must be known of these durations, one line each
   friend bool operator==(const PlanSummary&, const PlanSummary&) = default;

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "jobs/text.h"
 #include "policies/policies.h"
 #include "predict/plan_machine.h"
 #include "predict/prediction.h"
@@ -44,7 +46,7 @@ TEST_P(NotesTest, APlanFileSaysWhatItsWorkloadSays) {
   const Inputs inputs = load_inputs(
       {.workload = one.workload, .cluster = one.cluster, .data_dir = kData, .world = {}});
   const schedule::Plan plan = plan_of(inputs, one.policy);
-  const schedule::Plan read = schedule::parse_plan("plan.json", schedule::plan_to_json(plan));
+  schedule::Plan read = schedule::parse_plan("plan.json", schedule::plan_to_json(plan));
   EXPECT_EQ(read.summary, plan.summary);
   const Machine machine =
       machine_of({.command = "predict", .cluster = {}, .data_dir = kData}, read);
@@ -64,10 +66,11 @@ INSTANTIATE_TEST_SUITE_P(Pairs, NotesTest,
 TEST(PredictTest, APlanOnAnotherMachineSaysThatItIsOfTwo) {
   const Inputs own =
       load_inputs({.workload = "mlp-1000mbit", .cluster = {}, .data_dir = kData, .world = {}});
-  const schedule::Plan plan = plan_of(own, "torch-ddp");
+  schedule::Plan plan = plan_of(own, "torch-ddp");
   const PlanMachineOptions elsewhere{
       .command = "predict", .cluster = "a100x2_nv12", .data_dir = kData};
-  const Prediction there = predict_plan(plan, machine_of(elsewhere, plan), "plan.json");
+  Machine found = machine_of(elsewhere, plan);
+  const Prediction there = predict_plan(plan, std::move(found), "plan.json");
   const auto stretched = HasSubstr("compute is stretched");
   const auto two = HasSubstr("collectives are those of a100x2_nv12: two machines");
   EXPECT_THAT(there.notes, Not(Contains(stretched)));  // that is of the machine that was measured
@@ -75,6 +78,61 @@ TEST(PredictTest, APlanOnAnotherMachineSaysThatItIsOfTwo) {
   const Prediction here = predict_plan(plan, own.machine, "plan.json");
   EXPECT_THAT(here.notes, Contains(stretched));
   EXPECT_THAT(here.notes, Not(Contains(HasSubstr("two machines"))));
+}
+
+// A plan for a machine that nobody has is predicted on it again, unless another machine is named.
+TEST(PredictTest, APlanRemembersWhatWasAskedOfItsMachine) {
+  const auto step_of = [](const InputOptions& options) {
+    const Inputs inputs = load_inputs(options);
+    const schedule::Plan plan = plan_of(inputs, "torch-ddp");
+    return std::pair(plan, predict_plan(plan, inputs.machine, "").step());
+  };
+  InputOptions options{.workload = "resnet50", .cluster = "a100x8", .data_dir = kData, .world = {}};
+  const auto [usual_plan, usual] = step_of(options);
+  options.what_if = models::parse_what_if("compute=1.5x,link=0.1x");
+  const auto [plan, step] = step_of(options);
+  EXPECT_NE(step, usual);
+
+  schedule::Plan read = schedule::parse_plan("plan.json", schedule::plan_to_json(plan));
+  PlanMachineOptions machine{.command = "predict", .cluster = {}, .data_dir = kData};
+  Machine found = machine_of(machine, read);
+  const Prediction again = predict_plan(read, std::move(found), "plan.json");
+  EXPECT_EQ(again.step(), step);
+  EXPECT_THAT(again.notes, Contains("what if: link=0.1x,compute=1.5x"));
+
+  machine.cluster = "a100x8";
+  found = machine_of(machine, read);
+  const Prediction there = predict_plan(read, std::move(found), "plan.json");
+  EXPECT_EQ(there.step(), usual);
+  EXPECT_THAT(there.notes, Not(Contains(HasSubstr("what if"))));
+}
+
+TEST(PredictTest, AnotherGpuKeepsTheLinks) {
+  InputOptions options{
+      .workload = "bert_base", .cluster = "a100x8", .data_dir = kData, .world = {}};
+  options.what_if = models::parse_what_if("gpu=h100,world=64");
+  const Inputs inputs = load_inputs(options);
+  EXPECT_EQ(inputs.program.world_size, 64);
+  const models::Cluster a100 = load_cluster("a100x8", kData);
+  const models::Cluster h100 = load_cluster("h100", kData);
+  EXPECT_EQ(inputs.machine.cluster->compute, h100.compute);
+  EXPECT_EQ(inputs.machine.cluster->topology, a100.topology);
+
+  options.workload = "mlp-1000mbit";
+  options.what_if = models::parse_what_if("gpu=h100");
+  options.cluster = "a100x2_nv12";
+  EXPECT_THAT([&] { load_inputs(options); },
+              ::testing::ThrowsMessage<InputError>(HasSubstr("is a measured time")));
+}
+
+TEST(PredictTest, AJobGrowsInItsDataParallelism) {
+  const jobs::Job job = jobs::parse_job("llama3_8b:tp=2,dp_shard=4,gbs=64");
+  const jobs::Job grown = on_world(job, models::parse_what_if("world=32"));
+  EXPECT_EQ(grown.layout.dp_shard, 16);
+  EXPECT_EQ(grown.layout.tp, 2);
+  EXPECT_EQ(grown.batch.global, 64);
+  EXPECT_THAT([&] { on_world(job, models::parse_what_if("world=3")); },
+              ::testing::ThrowsMessage<InputError>(HasSubstr("a multiple of 2")));
 }
 
 // The shipped step of two ranks, whose backward is the later rank's at every gradient; a table for 16 ranks is not
