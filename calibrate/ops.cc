@@ -21,9 +21,20 @@
 namespace dovetail::calibrate {
 namespace {
 
+// What was measured is what it moves and computes, attention or not.
+schedule::MemoryWork plain(const schedule::MemoryWork& work) {
+  return {.bytes = work.bytes, .flop = work.flop};
+}
+
 models::KernelWork kernel_work(const schedule::Work& work) {
-  if (const auto* memory = std::get_if<schedule::MemoryWork>(&work)) return *memory;
-  if (const auto* several = std::get_if<schedule::KernelsWork>(&work)) return *several;
+  if (const auto* memory = std::get_if<schedule::MemoryWork>(&work)) return plain(*memory);
+  if (const auto* several = std::get_if<schedule::KernelsWork>(&work)) {
+    schedule::KernelsWork kernels = *several;
+    for (schedule::Kernel& kernel : kernels.kernels) {
+      if (auto* memory = std::get_if<schedule::MemoryWork>(&kernel)) *memory = plain(*memory);
+    }
+    return kernels;
+  }
   const auto* gemm = std::get_if<schedule::GemmWork>(&work);
   DOVETAIL_CHECK(gemm != nullptr) << "work without a shape was measured";
   return *gemm;

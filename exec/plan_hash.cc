@@ -74,7 +74,11 @@ class Hasher {
     add_all(tensor.id, tensor.name, tensor.kind, tensor.dtype, tensor.shape, tensor.merges);
   }
   void add(const GemmWork& work) { add_all(work.m, work.n, work.k, work.count, work.operands); }
-  void add(const MemoryWork& work) { add_all(work.bytes, work.flop); }
+  void add(const MemoryWork& work) {
+    add_all(work.bytes, work.flop, work.attention.has_value());
+    if (work.attention)
+      add_all(work.attention->tokens, work.attention->head_dim, work.attention->backward);
+  }
   void add(const schedule::Kernel& kernel) {
     add(kernel.index());
     std::visit([&](const auto& work) { add(work); }, kernel);

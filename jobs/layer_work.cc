@@ -4,6 +4,7 @@
 #include "jobs/layer_work.h"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <numeric>
 #include <utility>
@@ -297,10 +298,17 @@ class LayerWriter {
     if (!job_.flash) moved += kScorePasses * tokens() * job_.batch.sequence * heads();
     const Bytes bytes(moved * element());
     const bool again = job_.recompute == Recompute::Selective && !job_.flash;
-    compute_.forward.emplace_back(MemoryWork{.bytes = bytes, .flop = Flop(flop)});
-    compute_.backward_input.emplace_back(
-        MemoryWork{.bytes = bytes * (again ? 3 : 2),
-                   .flop = Flop((kBackwardAttention + (again ? 1 : 0)) * flop)});
+    MemoryWork forward{.bytes = bytes, .flop = Flop(flop)};
+    MemoryWork backward{.bytes = bytes * (again ? 3 : 2),
+                        .flop = Flop((kBackwardAttention + (again ? 1 : 0)) * flop)};
+    if (job_.flash) {
+      forward.attention = {.tokens = std::max<std::int64_t>(1, std::llround(seen)),
+                           .head_dim = (key_dim() + value_dim()) / 2};
+      backward.attention = forward.attention;
+      backward.attention->backward = true;
+    }
+    compute_.forward.emplace_back(forward);
+    compute_.backward_input.emplace_back(backward);
   }
 
   // The feed-forward network of every token: norm, products, activation, residual sum.

@@ -119,7 +119,9 @@ Roofline read_roofline(JsonObject object) {
   if (gemm.has("table")) {
     const std::vector<std::string> devices = gemm_devices();
     const std::vector<std::string_view> words(devices.begin(), devices.end());
-    roofline.products = gemm_tables(words[gemm.word("table", words)]);
+    const std::string_view device = words[gemm.word("table", words)];
+    roofline.products = gemm_tables(device);
+    roofline.attention = attention_table(device);
   }
   gemm.done();
   roofline.memory = BytesPerSecond(object.number("memory_bytes_per_s", kLeastRate, kMostRate));

@@ -41,6 +41,7 @@
 #define DOVETAIL_HOLD(SYMBOL, NAME, DEVICE, OPERANDS) DOVETAIL_GEMM(SYMBOL, NAME)
 DOVETAIL_GEMMS(DOVETAIL_HOLD)
 #undef DOVETAIL_HOLD
+DOVETAIL_GEMM(attention, "attention")
 
 namespace dovetail::models {
 namespace {
@@ -57,6 +58,10 @@ std::vector<GemmFile> gemm_files() {
    between(dovetail_gemm_##SYMBOL, dovetail_gemm_##SYMBOL##_end)},
   return {DOVETAIL_GEMMS(DOVETAIL_LIST)};
 #undef DOVETAIL_LIST
+}
+
+std::string_view attention_file() {
+  return between(dovetail_gemm_attention, dovetail_gemm_attention_end);
 }
 
 }  // namespace dovetail::models

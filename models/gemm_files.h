@@ -17,5 +17,6 @@ struct GemmFile {
   std::string_view text;
 };
 std::vector<GemmFile> gemm_files();
+std::string_view attention_file();
 
 }  // namespace dovetail::models

@@ -15,6 +15,10 @@ namespace {
 
 constexpr double kReachableMemory = 0.8;  // share of the nominal rate that streaming kernels reach
 
+bool is_half(schedule::DType dtype) {
+  return dtype == schedule::DType::BF16 || dtype == schedule::DType::F16;
+}
+
 }  // namespace
 
 KernelClass kernel_class(const schedule::Op& op) {
@@ -61,8 +65,7 @@ bool Roofline::has_measured(const schedule::Op& op) const {
 }
 
 const GemmTable* Roofline::table(schedule::DType dtype, schedule::Operands operands) const {
-  const bool is_half = dtype == schedule::DType::BF16 || dtype == schedule::DType::F16;
-  const auto found = is_half ? products.find(operands) : products.end();
+  const auto found = is_half(dtype) ? products.find(operands) : products.end();
   return found == products.end() ? nullptr : found->second;
 }
 
@@ -96,11 +99,15 @@ Duration OpModel::roofline_time(const schedule::Op& op) const {
                      ", but compute.gemm.flop_per_s has only " +
                      (known.empty() ? "nothing" : known));
   }
-  double seconds = seconds_to_move(*compute, op.bytes());
-  if (peak) {
-    seconds = std::max(seconds, op.flop().count() / (compute->efficiency * peak->count()));
+  const double moving = seconds_to_move(*compute, op.bytes());
+  double computing = peak ? op.flop().count() / (compute->efficiency * peak->count()) : 0;
+  const auto* memory = std::get_if<schedule::MemoryWork>(&op.work);
+  if (memory != nullptr && memory->attention && compute->attention != nullptr &&
+      is_half(op.dtype)) {
+    const double rate = compute->attention->rate(*memory->attention).count();
+    computing = compute->products_stretch * op.flop().count() / rate;
   }
-  return from_us(seconds * 1e6) + compute->kernel_overhead;
+  return from_us(std::max(moving, computing) * 1e6) + compute->kernel_overhead;
 }
 
 // By kernels and passes.

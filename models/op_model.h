@@ -18,6 +18,7 @@
 
 #include "base/units.h"
 #include "base/words.h"
+#include "models/attention_table.h"
 #include "models/gemm_table.h"
 #include "models/kernel_table.h"
 #include "models/passes.h"
@@ -44,7 +45,7 @@ KernelClass kernel_class(const schedule::Op& op);
 //   max(flop / (efficiency * gemm_peak), bytes / (0.8 * memory)) + kernel_overhead
 // `bytes` is the least traffic, every operand once. 0.8: a copy reaches 75..85 % of a memory's
 // nominal rate. Good to 14..50 % per kernel; leaves out shapes, waves and caches. Products of bf16 and f16 take their time
-// from measured ones where there is a table for their operands (gemm_table.h).
+// from measured ones where there is a table for their operands (gemm_table.h), fused attention its rate (attention_table.h).
 struct Roofline {
   std::map<schedule::DType, FlopPerSecond> gemm_peak;
   std::map<schedule::Operands, FlopPerSecond> narrow_peak = {};
@@ -53,7 +54,8 @@ struct Roofline {
   Duration kernel_overhead{};                    // default 0
   std::optional<Bytes> capacity = std::nullopt;  // of the device's memory; absent: unknown
   GemmTables products = {};
-  double products_stretch = 1;  // of its times
+  const AttentionTable* attention = nullptr;  // of bf16 and f16; null: not measured
+  double products_stretch = 1;                // of the times of both
 
   // Whether the table has a product of the op.
   [[nodiscard]] bool has_measured(const schedule::Op& op) const;

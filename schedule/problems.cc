@@ -180,6 +180,9 @@ class Inspector {
     };
     const auto check_memory = [&](const MemoryWork& work) {
       if (work.bytes < Bytes(0) || work.flop < Flop(0)) bad("negative work");
+      const auto& attention = work.attention;
+      if (attention && std::min(attention->tokens, attention->head_dim) < 1)
+        bad("attention to no tokens");
     };
     std::visit(Visitor{check_gemm, check_memory,
                        [&](const KernelsWork& work) {

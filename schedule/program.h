@@ -111,11 +111,21 @@ struct GemmWork {
 // Its least traffic: both matrices read once, the result, of type `dtype`, written once.
 Bytes traffic(const GemmWork& gemm, DType dtype);
 
+// Of a fused attention kernel, which keeps no scores.
+struct Attention {
+  std::int64_t tokens =
+      1;  // that a query attends to, in the mean: half the sequence where it is causal
+  std::int64_t head_dim = 1;  // of queries and values, their mean
+  bool backward = false;
+  friend bool operator==(const Attention&, const Attention&) = default;
+};
+
 // Memory-bound work that moves `bytes` in all, reads plus writes, with `flop` operations on the
 // way.
 struct MemoryWork {
   Bytes bytes;
   Flop flop;
+  std::optional<Attention> attention = {};
   friend bool operator==(const MemoryWork&, const MemoryWork&) = default;
 };
 

@@ -188,9 +188,21 @@ Effect read_effect(JsonObject object) {
   return effect;
 }
 
+Attention read_attention(JsonObject object) {
+  Attention attention{.tokens = object.integer("tokens", 1, kLargestCount),
+                      .head_dim = object.integer("head_dim", 1, kLargestCount)};
+  object.ignore("backward");
+  if (object.has("backward")) attention.backward = object.at("backward").boolean();
+  object.done();
+  return attention;
+}
+
 MemoryWork read_memory(JsonObject& object) {
   const auto bytes = object.integer("traffic_bytes", 0, static_cast<std::int64_t>(kLargestBytes));
-  return {.bytes = Bytes(bytes), .flop = Flop(object.number("work_flop", 0, kLargestFlop))};
+  MemoryWork work{.bytes = Bytes(bytes), .flop = Flop(object.number("work_flop", 0, kLargestFlop))};
+  object.ignore("attention");
+  if (object.has("attention")) work.attention = read_attention(object.object("attention"));
+  return work;
 }
 
 KernelsWork read_several(JsonObject& object, DType dtype) {
@@ -266,9 +278,15 @@ ordered_json kernel_to_value(const GemmWork& gemm) {
 }
 
 ordered_json kernel_to_value(const MemoryWork& memory) {
-  return {{"kind", "memory"},
-          {"traffic_bytes", memory.bytes.count()},
-          {"work_flop", finite(memory.flop.count())}};
+  ordered_json object = {{"kind", "memory"},
+                         {"traffic_bytes", memory.bytes.count()},
+                         {"work_flop", finite(memory.flop.count())}};
+  if (memory.attention) {
+    object["attention"] = {{"tokens", memory.attention->tokens},
+                           {"head_dim", memory.attention->head_dim},
+                           {"backward", memory.attention->backward}};
+  }
+  return object;
 }
 
 ordered_json work_to_value(const Program& program, const Work& work) {
