@@ -76,6 +76,8 @@ constexpr std::array kWords = {
     KnownWord{"--plot", "", kOutput},
     KnownWord{"--timeline", "", kOutput},
     KnownWord{"--ranks", "COUNT", kRanks},
+    KnownWord{"--node-ranks", "COUNT", kRanks},
+    KnownWord{"--fit-ranks", "COUNT", kRanks},
     KnownWord{"--backend", "NAME", kRanks},
     KnownWord{"--netns", "PREFIX", kRanks},
     KnownWord{"--collectives", "NAME", kRanks},

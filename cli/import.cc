@@ -203,8 +203,10 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
   const DocumentOptions product = product_of(options.output, options.json);
   require_outputs({document_file(product)}, inputs);
 
-  imports::ClusterOptions wanted{
-      .name = options.name, .origin = names_of(options.files), .gpu = options.gpu};
+  imports::ClusterOptions wanted{.name = options.name,
+                                 .origin = names_of(options.files),
+                                 .gpu = options.gpu,
+                                 .node_ranks = options.node_ranks};
   if (!options.over.empty()) {
     wanted.prior = predict::load_cluster(options.over, options.data_dir);
   }

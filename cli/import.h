@@ -20,14 +20,15 @@ enum class CollectiveFormat { NcclTests, NcclInspector, FlightRecorder, NcclLog 
 struct ImportCollectivesOptions {
   CollectiveFormat format = CollectiveFormat::NcclTests;
   std::vector<std::string> files;
-  std::string output;                 // cluster file; empty: only print; "-": standard output
-  bool json = false;                  // likewise
-  std::string over;                   // cluster to merge over; empty: a new one
-  std::string name;                   // of the new cluster
-  std::string gpu;                    // for its compute section
-  std::string collective;             // of nccl-tests' logs that do not say it
-  std::optional<std::int64_t> ranks;  // likewise
-  bool out_of_place = false;          // of nccl-tests
+  std::string output;                      // cluster file; empty: only print; "-": standard output
+  bool json = false;                       // likewise
+  std::string over;                        // cluster to merge over; empty: a new one
+  std::string name;                        // of the new cluster
+  std::string gpu;                         // for its compute section
+  std::string collective;                  // of nccl-tests' logs that do not say it
+  std::optional<std::int64_t> ranks;       // likewise
+  bool out_of_place = false;               // of nccl-tests
+  std::optional<std::int64_t> node_ranks;  // ranks on each node: links are fitted, too
   std::string data_dir;
 };
 

@@ -26,6 +26,11 @@ void bind_cluster_flags(CLI::App& format, ImportCollectivesOptions& options) {
                     "cluster (shipped name or file) that holds for all that was not measured");
   format.add_option("--name", options.name, "of the cluster (default: imported, or NAME-measured)");
   format.add_option("--gpu", options.gpu, "whose peaks to take (default: as the log says)");
+  format
+      .add_option(
+          "--node-ranks", options.node_ranks,
+          "ranks on each node: fits links to tables over several nodes, for other numbers of ranks")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24));
 }
 
 void bind_nccl_tests(CLI::App& command, ImportCollectivesOptions& options, Action& action) {

@@ -38,15 +38,13 @@ void add_errors(report::Report& report, const models::Costs& costs) {
   for (const models::CollectiveCost& cost : costs.collectives) {
     const auto& accuracy = cost.time.accuracy();
     if (!accuracy || accuracy->points == 0) continue;
-    const bool is_linear = accuracy->chosen == models::Interpolation::Linear;
-    const models::LeaveOneOut& error = is_linear ? accuracy->linear : accuracy->log_log;
     report.assumptions.push_back(
         {.text = std::string(to_string(cost.key.collective)) + " over " +
-                 counted(cost.key.ranks, "rank") + ": times between the measured sizes lie on " +
-                 (is_linear ? "straight lines" : "power laws"),
-         .error_percent = 100 * error.worst,
+                 counted(cost.key.ranks, "rank") +
+                 ": times between the measured sizes lie on straight lines",
+         .error_percent = 100 * accuracy->worst,
          .error_of = "at worst, of " + counted(accuracy->points, "measured size") +
-                     " predicted from their neighbours; " + fixed(100 * error.median, 2) +
+                     " predicted from their neighbours; " + fixed(100 * accuracy->median, 2) +
                      " % in the median"});
   }
 }

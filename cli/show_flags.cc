@@ -64,8 +64,20 @@ void bind_validate(CLI::App& app, ValidateOptions& options, Action& action) {
   CLI::App& command =
       *app.add_subcommand("validate", "predictions beside what others measured and published");
   options.folder = data_dir() + "/../yardsticks/data";
-  command.add_option("against", options.against, "public: the tables that come with dovetail")
+  command
+      .add_option("against", options.against,
+                  "public: the tables that come with dovetail; collectives: logs of nccl-tests")
       ->required();
+  command.add_option("logs", options.collectives.files,
+                     "of collectives: logs over several numbers of ranks, on several nodes");
+  command
+      .add_option("--fit-ranks", options.collectives.fit_ranks,
+                  "of collectives: tables over at most so many ranks tell the others (default 64)")
+      ->check(whole_number(2, kLargestNumber));
+  command
+      .add_option("--node-ranks", options.collectives.node_ranks,
+                  "of collectives: ranks on each node (default: as the logs say)")
+      ->check(whole_number(1, kLargestNumber));
   command.add_option("--tables", options.folder,
                      "folder of the tables (default: those that come with dovetail)");
   options.data_dir = data_dir();
@@ -78,7 +90,8 @@ void bind_validate(CLI::App& app, ValidateOptions& options, Action& action) {
       "Examples:\n"
       "  dovetail validate public\n"
       "  dovetail validate public --with-steps --rows steps.csv\n"
-      "  dovetail validate public --json");
+      "  dovetail validate public --json\n"
+      "  dovetail validate collectives all_reduce_*.log --fit-ranks 64");
   bind_action(command, options, action, validate);
 }
 

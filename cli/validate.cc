@@ -288,8 +288,15 @@ void print(std::ostream& out, const std::vector<Judged>& all) {
 }  // namespace
 
 void validate(const ValidateOptions& options, std::ostream& out) {
+  if (options.against == "collectives") {
+    return validate_collectives(options.collectives, options.document, out);
+  }
   if (options.against != "public") {
-    throw InputError("validate: expected public, found \"" + options.against + "\"");
+    throw InputError("validate: expected public or collectives, found \"" + options.against + "\"");
+  }
+  if (!options.collectives.files.empty()) {
+    throw InputError("validate public: its tables come with dovetail or by --tables, found " +
+                     options.collectives.files.front());
   }
   if (!options.rows.empty() && !options.steps)
     throw InputError("validate: --rows lists the steps that --with-steps prices");

@@ -18,6 +18,8 @@
 // With steps: the same benchmark on 512 to 8192 GPUs. The step on 8192 over the step on 512 is 3 % more than
 // measured, and no other two are further off.
 //
+// validate collectives: validate_collectives.h.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,15 +27,17 @@
 #include <string>
 
 #include "cli/document.h"
+#include "cli/validate_collectives.h"
 
 namespace dovetail::cli {
 
 struct ValidateOptions {
-  std::string against;        // "public"
+  std::string against;        // "public" or "collectives"
   std::string folder;         // of the tables
   bool steps = false;         // also the steps of their jobs: minutes
   std::string rows = {};      // CSV to write: each step, measured and predicted; "": none
   std::string data_dir = {};  // holds clusters/
+  ValidateCollectivesOptions collectives = {};
   DocumentOptions document;
 };
 

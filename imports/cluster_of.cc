@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "imports/gpus.h"
 #include "imports/text.h"
+#include "models/topology_fit.h"
 
 #include <algorithm>
 #include <cmath>
@@ -185,6 +186,21 @@ void assume_machine(const CollectiveLog& log, const ClusterOptions& options,
       ": the file has collectives only; models of the zoo need --gpu NAME or --over CLUSTER");
 }
 
+// The links between all ranks, fitted to the cluster's tables.
+void add_topology(const CollectiveLog& log, std::int64_t node_ranks, ClusterResult& result) {
+  for (const CollectiveSeries& series : result.cluster.collectives) {
+    const std::int64_t fewest = models::nodes_of_neighbours(series.ranks, node_ranks);
+    if (!series.nodes || *series.nodes >= fewest) continue;
+    throw InputError("--node-ranks " + std::to_string(node_ranks) + ": " + title_of(series) +
+                     " lay on " + std::to_string(*series.nodes) + " nodes, expected " +
+                     std::to_string(fewest) + " at least");
+  }
+  result.cluster.topology = models::fit_topology(
+      result.cluster.collectives, {.node_ranks = node_ranks, .gpu = nccl_gpu(log.gpu)});
+  result.ranges.push_back("links for other numbers of ranks, fitted: " +
+                          to_string(*result.cluster.topology));
+}
+
 }  // namespace
 
 ClusterResult cluster_of(const CollectiveLog& log, const ClusterOptions& options) {
@@ -193,6 +209,7 @@ ClusterResult cluster_of(const CollectiveLog& log, const ClusterOptions& options
   if (options.prior) cluster = *options.prior;
   const std::string prior_name = cluster.name;
   add_tables(log, options, result);
+  if (options.node_ranks) add_topology(log, *options.node_ranks, result);
   cluster.ranks = ranks_of(log, cluster);
   cluster.name = options.name;
   if (cluster.name.empty()) {

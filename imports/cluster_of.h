@@ -11,12 +11,16 @@
 // Without a prior: the collectives, the peaks of the GPU that the log names (gpus.h), and the host and
 // contention that shipped clusters assume. The file's notes say so.
 //
+// Where the ranks of a node are told, the file gets a topology, fitted to its tables (models/topology_fit.h): other numbers of
+// ranks then have a price, too.
+//
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "imports/collective_log.h"
 #include "models/cluster.h"
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +31,7 @@ struct ClusterOptions {
   std::string name{};    // of the new cluster; "": "imported", or the prior's name with "-measured"
   std::string origin{};  // who measured, or the files' names
   std::string gpu{};     // a name of gpus.h; "": as the log says
+  std::optional<std::int64_t> node_ranks{};
   std::optional<models::Cluster> prior{};
 };
 
@@ -37,7 +42,8 @@ struct ClusterResult {
   std::vector<std::string> missing;  // what the cluster does not have, and how to get it
 };
 
-// Throws InputError where a table would have one size only, or the GPU's name is none that is known.
+// Throws InputError where a table would have one size only, the GPU's name is none that is known, or there are fewer or more ranks on
+// a node than told.
 ClusterResult cluster_of(const CollectiveLog& log, const ClusterOptions& options);
 
 }  // namespace dovetail::imports

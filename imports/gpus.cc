@@ -89,6 +89,15 @@ std::vector<std::string> gpu_names() {
   return names;
 }
 
+models::NcclGpu nccl_gpu(std::string_view device) {
+  const std::optional<Gpu> gpu = find_gpu(device);
+  const std::string_view name = gpu ? gpu->name : "";
+  if (name.starts_with("v100")) return models::NcclGpu::Volta;
+  if (name.starts_with("a100") || name == "l40s") return models::NcclGpu::Ampere;
+  if (name == "b200" || name == "gb200") return models::NcclGpu::Blackwell;
+  return models::NcclGpu::Hopper;
+}
+
 models::Roofline roofline_of(const Gpu& gpu) {
   using schedule::DType;
   models::Roofline roofline;
@@ -96,7 +105,9 @@ models::Roofline roofline_of(const Gpu& gpu) {
   roofline.gemm_peak[DType::F16] = FlopPerSecond(gpu.half_tflop_s * 1e12);
   if (gpu.has_bf16) roofline.gemm_peak[DType::BF16] = FlopPerSecond(gpu.half_tflop_s * 1e12);
   roofline.efficiency = 0.5;
-  roofline.products = models::gemm_tables(gpu.name.substr(0, gpu.name.find("-sxm")));
+  const std::string_view device = gpu.name.substr(0, gpu.name.find("-sxm"));
+  roofline.products = models::gemm_tables(device);
+  roofline.attention = models::attention_table(device);
   roofline.memory = BytesPerSecond(gpu.memory_gb_s * 1e9);
   if (gpu.memory > Bytes{}) roofline.capacity = gpu.memory;
   return roofline;

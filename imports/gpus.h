@@ -36,6 +36,9 @@ std::optional<Gpu> gpu_named(std::string_view name);
 // The names of the list, for messages.
 std::vector<std::string> gpu_names();
 
+// Whose limits NCCL keeps on it: by its name's generation, those of a Hopper where that is not known.
+models::NcclGpu nccl_gpu(std::string_view device);
+
 // The compute section: half of the peak is assumed to be reached, but for products that were measured on this GPU
 // (models/gemm_table.h).
 models::Roofline roofline_of(const Gpu& gpu);

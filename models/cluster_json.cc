@@ -53,8 +53,9 @@ CollectiveSeries read_series(const JsonValue& value) {
   CollectiveSeries series;
   series.collective = object.one_of<schedule::Collective>("collective");
   series.ranks = object.integer("ranks", 1, kMostRanks);
-  optional_keys(object, {"nodes", "points", "measured", "link"});
+  optional_keys(object, {"nodes", "points", "measured", "link", "origin"});
   series.link = object.string_or("link", series.link);
+  series.origin = object.string_or("origin", "");
   if (object.has("measured")) series.measured = read_measured(object.object("measured"));
   if (object.has("nodes")) series.nodes = object.integer("nodes", 1, kMostRanks);
   if (object.has("points")) {
@@ -79,12 +80,31 @@ CollectiveSeries read_series(const JsonValue& value) {
   return series;
 }
 
+BytesPerSecond rate_of(JsonObject& object, std::string_view key) {
+  return BytesPerSecond(object.number(key, kLeastRate, kMostRate));
+}
+
+EnvelopePoint read_envelope(const JsonValue& value, const std::vector<EnvelopePoint>& before) {
+  JsonObject object = value.object();
+  EnvelopePoint point;
+  point.collective = object.one_of<schedule::Collective>("collective");
+  const bool continues = !before.empty() && before.back().collective == point.collective;
+  point.nodes = object.integer("nodes", continues ? before.back().nodes + 1 : 1, kMostRanks);
+  point.worst = rate_of(object, "worst_bytes_per_s");
+  point.mean = rate_of(object, "mean_bytes_per_s");
+  point.best = rate_of(object, "best_bytes_per_s");
+  if (point.worst > point.mean || point.mean > point.best) {
+    value.fail("expected worst_bytes_per_s <= mean_bytes_per_s <= best_bytes_per_s");
+  }
+  object.done();
+  return point;
+}
+
 Topology read_topology(JsonObject object) {
   Topology topology;
+  optional_keys(object, {"gpu"});
   topology.node_ranks = object.integer("node_ranks", 1, kMostRanks);
-  const auto rate_of = [](JsonObject& links, std::string_view key) {
-    return BytesPerSecond(links.number(key, kLeastRate, kMostRate));
-  };
+  if (object.has("gpu")) topology.gpu = object.one_of<NcclGpu>("gpu");
   JsonObject node = object.object("node");
   optional_keys(node, {"link", "all_reduce_bytes_per_s"});
   topology.node.link = node.string_or("link", topology.node.link);
@@ -95,11 +115,16 @@ Topology read_topology(JsonObject object) {
   topology.node.hop = from_us(node.number("hop_us", 0, kMostUs));
   node.done();
   JsonObject network = object.object("network");
-  optional_keys(network, {"link", "start_us"});
+  optional_keys(network, {"link", "start_us", "envelope"});
   topology.network.link = network.string_or("link", topology.network.link);
   topology.network.rate = rate_of(network, "bytes_per_s");
   topology.network.hop = from_us(network.number("hop_us", 0, kMostUs));
   topology.network.start = us_or(network, "start_us", Duration{});
+  if (network.has("envelope")) {
+    for (const JsonValue item : network.array("envelope")) {
+      topology.network.envelope.push_back(read_envelope(item, topology.network.envelope));
+    }
+  }
   network.done();
   object.done();
   return topology;
@@ -154,6 +179,7 @@ ordered_json series_json(const CollectiveSeries& series) {
   ordered_json object = {{"collective", to_string(series.collective)}, {"ranks", series.ranks}};
   if (series.nodes) object["nodes"] = *series.nodes;
   if (series.link != CollectiveSeries{}.link) object["link"] = series.link;
+  put(object, "origin", series.origin);
   if (series.measured) {
     object["measured"] = {{"from_bytes", series.measured->from.count()},
                           {"to_bytes", series.measured->to.count()},
@@ -183,13 +209,21 @@ ordered_json topology_json(const Topology& topology) {
     node["all_reduce_bytes_per_s"] = finite(topology.node.all_reduce_rate->count());
   }
   node["hop_us"] = to_us(topology.node.hop);
+  ordered_json network = {{"link", topology.network.link},
+                          {"bytes_per_s", finite(topology.network.rate.count())},
+                          {"hop_us", to_us(topology.network.hop)},
+                          {"start_us", to_us(topology.network.start)}};
+  for (const EnvelopePoint& point : topology.network.envelope) {
+    network["envelope"].push_back({{"collective", to_string(point.collective)},
+                                   {"nodes", point.nodes},
+                                   {"worst_bytes_per_s", finite(point.worst.count())},
+                                   {"mean_bytes_per_s", finite(point.mean.count())},
+                                   {"best_bytes_per_s", finite(point.best.count())}});
+  }
   return {{"node_ranks", topology.node_ranks},
+          {"gpu", to_string(topology.gpu)},
           {"node", std::move(node)},
-          {"network",
-           {{"link", topology.network.link},
-            {"bytes_per_s", finite(topology.network.rate.count())},
-            {"hop_us", to_us(topology.network.hop)},
-            {"start_us", to_us(topology.network.start)}}}};
+          {"network", std::move(network)}};
 }
 
 ordered_json quality_json(const Quality& quality) {

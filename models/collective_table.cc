@@ -6,6 +6,7 @@
 #include "models/collective_table.h"
 
 #include "base/error.h"
+#include "base/statistics.h"
 
 #include <algorithm>
 #include <bit>
@@ -80,20 +81,6 @@ double linear_between(const Sample& left, const Sample& right, double bytes) {
   return left.isolated_ns + share * (right.isolated_ns - left.isolated_ns);
 }
 
-double power_between(const Sample& left, const Sample& right, double bytes) {
-  const double share = std::log(bytes / left.bytes) / std::log(right.bytes / left.bytes);
-  return left.isolated_ns * std::pow(right.isolated_ns / left.isolated_ns, share);
-}
-
-LeaveOneOut summary(std::vector<double> errors) {
-  if (errors.empty()) return {};
-  std::ranges::sort(errors);
-  const std::size_t middle = errors.size() / 2;
-  const double median =
-      errors.size() % 2 == 1 ? errors[middle] : (errors[middle - 1] + errors[middle]) / 2;
-  return {.median = median, .worst = errors.back()};
-}
-
 TableAccuracy leave_one_out(const std::vector<Sample>& samples) {
   const auto inner_points = [&](double low, double high) {
     std::vector<std::size_t> chosen;
@@ -104,23 +91,13 @@ TableAccuracy leave_one_out(const std::vector<Sample>& samples) {
   };
   std::vector<std::size_t> left_out = inner_points(0x1p20, 0x1p29);
   if (left_out.size() < 3) left_out = inner_points(0, samples.back().bytes);
-
-  std::vector<double> linear;
-  std::vector<double> log_log;
+  if (left_out.empty()) return {};
+  std::vector<double> errors;
   for (const std::size_t i : left_out) {
-    const Sample& left = samples[i - 1];
-    const Sample& right = samples[i + 1];
-    const double truth = samples[i].isolated_ns;
-    linear.push_back(std::abs(linear_between(left, right, samples[i].bytes) / truth - 1));
-    log_log.push_back(std::abs(power_between(left, right, samples[i].bytes) / truth - 1));
+    const double found = linear_between(samples[i - 1], samples[i + 1], samples[i].bytes);
+    errors.push_back(std::abs(found / samples[i].isolated_ns - 1));
   }
-  TableAccuracy accuracy;
-  accuracy.linear = summary(std::move(linear));
-  accuracy.log_log = summary(std::move(log_log));
-  accuracy.points = left_out.size();
-  const bool power_is_better = accuracy.log_log.median < accuracy.linear.median;
-  accuracy.chosen = power_is_better ? Interpolation::LogLog : Interpolation::Linear;
-  return accuracy;
+  return {.median = median(errors), .worst = std::ranges::max(errors), .points = errors.size()};
 }
 
 // The slope beyond the last point. Where the curve ends flat or falling, noise or a protocol switch
@@ -197,33 +174,18 @@ Duration evaluate(std::span<const LinearPiece> pieces, Bytes bytes) {
 CollectiveTable::CollectiveTable(std::span<const CollectivePoint> points) {
   const std::vector<Sample> samples = checked_samples(points);
   accuracy_ = leave_one_out(samples);
-  const bool power = accuracy_->chosen == Interpolation::LogLog;
-  for (std::size_t i = 0; i + 1 < samples.size(); ++i) {
-    const Sample& left = samples[i];
-    const Sample& right = samples[i + 1];
-    const double ratio = right.bytes / left.bytes;
-    const int steps =
-        power ? std::max(1, static_cast<int>(std::ceil(kKnotsPerOctave * std::log2(ratio)))) : 1;
-    for (int step = 0; step < steps; ++step) {
-      const double share = static_cast<double>(step) / steps;
-      knots_.push_back(
-          {.bytes = left.bytes * std::pow(ratio, share),
-           .isolated_ns = left.isolated_ns * std::pow(right.isolated_ns / left.isolated_ns, share),
-           .back_to_back_ns =
-               left.back_to_back_ns * std::pow(right.back_to_back_ns / left.back_to_back_ns, share),
-           .spread = between(left.spread, right.spread, share)});
-    }
+  for (const Sample& sample : samples) {
+    knots_.push_back({.bytes = sample.bytes,
+                      .isolated_ns = sample.isolated_ns,
+                      .back_to_back_ns = sample.back_to_back_ns,
+                      .spread = sample.spread});
   }
   const Sample& before = samples[samples.size() - 2];
   const Sample& last = samples.back();
-  knots_.push_back(
-      {.bytes = last.bytes,
-       .isolated_ns = last.isolated_ns,
-       .back_to_back_ns = last.back_to_back_ns,
-       .isolated_slope = tail_slope(before.bytes, before.isolated_ns, last.bytes, last.isolated_ns),
-       .back_to_back_slope =
-           tail_slope(before.bytes, before.back_to_back_ns, last.bytes, last.back_to_back_ns),
-       .spread = last.spread});
+  knots_.back().isolated_slope =
+      tail_slope(before.bytes, before.isolated_ns, last.bytes, last.isolated_ns);
+  knots_.back().back_to_back_slope =
+      tail_slope(before.bytes, before.back_to_back_ns, last.bytes, last.back_to_back_ns);
   join_knots();
 }
 
@@ -449,6 +411,31 @@ CollectiveTable CollectiveTable::remeasured(std::span<const SizeTime> times) con
   result.knots_.back().isolated_slope *= differences.back().factor;
   result.knots_.back().back_to_back_slope *= differences.back().factor;
   result.join_knots();  // all other slopes
+  return result;
+}
+
+CollectiveTable CollectiveTable::extended_below(const CollectiveTable& shape) const {
+  const Knot& first = knots_.front();
+  std::vector<double> sizes = {1};
+  for (const Knot& knot : shape.knots_) {
+    if (knot.bytes > sizes.back()) sizes.push_back(knot.bytes);
+  }
+  const auto isolated_at = [&shape](double bytes) {
+    const Knot& knot = shape.knot_at(bytes);
+    return knot.isolated_ns + knot.isolated_slope * std::max(0.0, bytes - knot.bytes);
+  };
+  std::vector<Knot> below;
+  for (const double bytes : sizes) {
+    if (bytes >= first.bytes) break;
+    const double share = isolated_at(bytes) / isolated_at(first.bytes);
+    below.push_back({.bytes = bytes,
+                     .isolated_ns = share * first.isolated_ns,
+                     .back_to_back_ns = share * first.back_to_back_ns,
+                     .spread = first.spread});
+  }
+  CollectiveTable result = *this;
+  result.knots_.insert(result.knots_.begin(), below.begin(), below.end());
+  result.join_knots();
   return result;
 }
 

@@ -4,14 +4,16 @@
 //   table.time(mib(25)).isolated                     // 5 to 30 ns: a search within one octave
 //   table.hull(TimeKind::Smaller)                    // pieces for the exact search
 //
-// Between neighbours the curve is either linear in (bytes, time) or a power law (linear in log
-// bytes, log time). Which one is chosen per table by leaving each point out in turn and predicting
-// it from its neighbours; `accuracy` reports both. Above the table the line through the last two
-// points goes on; below it the time of the smallest size holds. Measured curves are neither smooth
+// A table is a list of knots joined by straight lines, through the measured points; above the table the line
+// through the last two goes on, below it the time of the smallest size holds, unless it has the shape of another table there
+// (extended_below). `accuracy` tells how well
+// points are met when each is left out in turn and predicted from its neighbours. Measured curves are neither smooth
 // nor monotone (protocols change with size), so no single alpha-beta line is ever fitted over them.
 //
-// Inside, every table is a list of knots joined by straight lines; a power law is laid out with
-// kKnotsPerOctave knots per doubling, which is within 0.1 % of it for exponents from 0 to 1.
+// Why lines: one rule for all tables, else 1 % of noise in one point may change the rule and with it every time. Over all
+// points of models/clusters, left out in turn, lines miss by 4.7 % in the mean (2.1 in the median), power laws by 5.5 (3.1),
+// monotone cubics by 4.7 (2.1), the better one of lines and power laws of each table by 4.7 (2.1). Beyond the largest size the
+// last slope is no worse than any shape of a model: cut at 64 MiB it misses larger sizes by 5 % in the median.
 //
 // The hull H(x) = min over y >= x of T(y) never falls: a bucket may be padded to a faster size. It
 // is the largest non-decreasing curve below T, so an optimum computed on it is a lower bound for T.
@@ -20,7 +22,7 @@
 //   H  101.4 us at 1 MiB, 101.4 at 2 MiB, 101.5 at 4 MiB
 //
 // Latency. What of a collective's time is no transfer: the line through the first two knots, continued to 0 bytes, but
-// never more than any size takes, and nothing where the table begins at 1 MiB or more. Several collectives that share a
+// never more than any size takes, and nothing where the table begins at 1 MiB or more (below its own sizes an extended one begins at 1 byte). Several collectives that share a
 // link share its bandwidth and wait out their latencies side by side (sim/rates.h). They may not move more bytes together
 // than the link was ever seen to, so a message keeps the link busy for at least its bytes over the largest rate of the
 // table: of a table that begins at 0 bytes, a formula, also the rate that it tends to.
@@ -31,7 +33,6 @@
 #pragma once
 
 #include "base/units.h"
-#include "base/words.h"
 #include "models/linear_piece.h"
 #include "models/spread.h"
 
@@ -40,12 +41,9 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 namespace dovetail::models {
-
-using dovetail::to_string;
 
 struct CollectiveTime {
   Duration isolated{};
@@ -70,22 +68,11 @@ struct AlphaBeta {
   friend bool operator==(const AlphaBeta&, const AlphaBeta&) = default;
 };
 
-enum class Interpolation { Linear, LogLog };
-constexpr auto words_of(Interpolation) { return words("linear", "log-log"); }
-
-// Relative errors when each inner point is predicted from its two neighbours: 0.05 is 5 %.
-struct LeaveOneOut {
+// Relative errors when each inner point is predicted from its two neighbours: 0.05 is 5 %. Over inner points
+// from 1 MiB to 512 MiB, where buckets live; over all inner points where fewer than three of those exist.
+struct TableAccuracy {
   double median = 0;
   double worst = 0;
-  friend bool operator==(const LeaveOneOut&, const LeaveOneOut&) = default;
-};
-
-// Over inner points from 1 MiB to 512 MiB, where buckets live; over all inner points where fewer
-// than three of those exist. With no inner point at all everything is 0 and linear is chosen.
-struct TableAccuracy {
-  Interpolation chosen = Interpolation::Linear;
-  LeaveOneOut linear;
-  LeaveOneOut log_log;
   std::size_t points = 0;  // how many points were left out in turn
 };
 
@@ -105,8 +92,6 @@ struct SizeTime {
 
 class CollectiveTable {
  public:
-  static constexpr int kKnotsPerOctave = 4;
-
   // REQUIRES: at least two points, sizes >= 1 byte and strictly rising, times > 0.
   explicit CollectiveTable(std::span<const CollectivePoint> points);
   explicit CollectiveTable(const AlphaBeta& line) : CollectiveTable(line, line) {}
@@ -161,6 +146,8 @@ class CollectiveTable {
   // largest it grows with the time. No time falls below a fifth of what it was, else the result is exact at these
   // sizes. REQUIRES: sizes >= 1 byte and strictly rising, times > 0.
   [[nodiscard]] CollectiveTable remeasured(std::span<const SizeTime> times) const;
+  // Below the first knot this table has the other one's times, in proportion so that both meet at that knot.
+  [[nodiscard]] CollectiveTable extended_below(const CollectiveTable& shape) const;
   // The table T'(bytes) = T(factor * bytes). REQUIRES: factor > 0.
   [[nodiscard]] CollectiveTable with_bytes_times(double factor) const;
 

@@ -1,4 +1,4 @@
-// The ways in which NCCL can do a collective as lines, and the curve below all of them.
+// Puts the figures of a cluster's links into NCCL's estimate, and lines where that has none.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/topology.h"
@@ -9,8 +9,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <limits>
-#include <span>
 #include <utility>
 
 namespace dovetail::models {
@@ -18,8 +16,7 @@ namespace {
 
 using schedule::Collective;
 
-// NCCL's tuning.cc. A hop of LL is 0.6 of 3.4 us in a node, and about (2.7 + 5) of (14 + 10) us between nodes with 5 us of
-// an interface.
+// A hop of LL is 0.6 of 3.4 us in a node, and about (2.7 + 5) of (14 + 10) us between nodes with 5 us of an interface.
 struct Protocol {
   double base_us, node_hop, network_hop, start, share;
 };
@@ -27,206 +24,126 @@ constexpr Protocol kSimple{.base_us = 8.4, .node_hop = 1, .network_hop = 1, .sta
 constexpr Protocol kLowLatency{
     .base_us = 6.6, .node_hop = 0.18, .network_hop = 0.32, .start = 0, .share = 0.5};
 constexpr double kLowLatencyCap = 0.125;  // of a node's rate, between nodes
-constexpr double kTreeShare = 0.92;
-constexpr double kPlainTree = 0.85;
-constexpr double kPatShare = 0.75;
-constexpr double kPatHops = 1 / 3.5;
-constexpr double kPatRankUs = 2.8;
 constexpr std::int64_t kPeersAtOnce = 8;
+constexpr double kNcclNetworkHopUs = 14;
+constexpr std::int64_t kMostNodesOfSwitches = 2;
 
 double rounds_for(double peers) { return std::ceil(peers / static_cast<double>(kPeersAtOnce)); }
 
-// A way to do it, whatever the protocol.
-struct Way {
-  double node_hops = 0, network_hops = 0;
-  double fixed_us = 0;
-  double wire = 1;      // of the bytes, on each rank's bus
-  double bus = 1;       // bytes per second
-  double share = 1;     // of the bus that this way reaches
-  bool starts = false;  // NetworkLinks::start
-};
-
-struct Group {
+struct Placed {
   double ranks, nodes, per_node;
 
+  explicit Placed(const CollectiveKey& key)
+      : ranks(static_cast<double>(key.ranks)),
+        nodes(static_cast<double>(key.nodes)),
+        per_node(ranks / nodes) {}
   [[nodiscard]] bool in_one_node() const { return nodes <= 1; }
 };
 
-class Ways {
- public:
-  Ways(const Topology& topology, const CollectiveKey& key)
-      : topology_(topology),
-        group_{.ranks = static_cast<double>(key.ranks),
-               .nodes = static_cast<double>(key.nodes),
-               .per_node = static_cast<double>(key.ranks) / static_cast<double>(key.nodes)} {
-    const double gathered = (group_.ranks - 1) / group_.ranks;
-    switch (key.collective) {
-      case Collective::AllReduce:
-        add_ring(2, 2 * gathered);
-        if (!group_.in_one_node()) add_tree(2 * gathered);
-        break;
-      case Collective::AllGather:
-      case Collective::ReduceScatter:
-        add_ring(1, gathered);
-        if (!group_.in_one_node() && key.nodes == key.ranks) add_pat(gathered);
-        break;
-      case Collective::Broadcast:
-        add_ring(1, 1);
-        break;
-      case Collective::AllToAll:
-        add_exchange();
-        break;
-      case Collective::SendRecv:
-        add_send();
-        break;
-    }
-  }
+NcclSystem nccl_system(const Topology& topology) {
+  const double beyond_us = to_us(topology.network.hop) - kNcclNetworkHopUs;
+  return {.gpu = topology.gpu,
+          .channels = topology.gpu == NcclGpu::Blackwell ? 32.0 : 24.0,
+          .node_rate = topology.node.rate,
+          .nvls_rate = topology.node.all_reduce_rate,
+          .network_rate = topology.network.rate,
+          .node_hop = topology.node.hop,
+          .interface_latency = from_us(std::max(0.0, beyond_us / 2)),
+          .network_start = topology.network.start,
+          .ll128_between_nodes = false,
+          .nvls_tree_nodes = kMostNodesOfSwitches};
+}
 
-  [[nodiscard]] std::vector<AlphaBeta> lines() const {
-    std::vector<AlphaBeta> lines;
-    for (const Way& way : ways_) {
-      for (const Protocol* protocol : {&kSimple, &kLowLatency}) {
-        lines.push_back(line(way, *protocol));
-      }
-    }
-    return lines;
-  }
+// Of large messages: what of the node's link and of the network's a bus of this rate needs.
+std::vector<NamedLoad> loads_of(const Topology& topology, double node_share, double network_share) {
+  std::vector<NamedLoad> loads;
+  const auto add = [&loads](const std::string& link, double share) {
+    if (share > 0) loads.push_back({link, std::min(1.0, share)});
+  };
+  add(topology.node.link, node_share);
+  add(topology.network.link, network_share);
+  return loads;
+}
 
-  // Of large messages.
-  [[nodiscard]] std::vector<NamedLoad> loads() const {
-    std::vector<NamedLoad> loads;
-    const auto add = [&loads](const std::string& link, double share) {
-      if (share > 0) loads.push_back({link, std::min(1.0, share)});
-    };
-    add(topology_.node.link, node_load_);
-    add(topology_.network.link, network_load_);
-    return loads;
-  }
+std::vector<NamedLoad> nccl_loads(const Topology& topology, const CollectiveKey& key) {
+  const Placed placed(key);
+  if (placed.in_one_node()) return loads_of(topology, 1, 0);
+  const bool crosses_once = key.collective == Collective::AllReduce && key.nodes == 2;
+  const double network = (crosses_once ? 2 : 1) * placed.per_node * topology.network.rate.count();
+  const double node = (crosses_once ? topology.node.all_reduce_rate.value_or(topology.node.rate)
+                                    : topology.node.rate)
+                          .count();
+  const double bus = std::min(node, network);
+  return loads_of(topology, placed.per_node > 1 ? bus / node : 0, bus / network);
+}
 
- private:
-  [[nodiscard]] double node_rate() const { return topology_.node.rate.count(); }
-  [[nodiscard]] double reduce_rate() const {
-    return topology_.node.all_reduce_rate.value_or(topology_.node.rate).count();
-  }
-  [[nodiscard]] double network_rate() const { return topology_.network.rate.count(); }
-  [[nodiscard]] double node_network_rate() const { return group_.per_node * network_rate(); }
-
-  // Of bytes that go round, and what they load where.
-  double ring_bus(bool reduces) {
-    if (group_.in_one_node()) {
-      node_load_ = 1;
-      return reduces ? reduce_rate() : node_rate();
-    }
-    const double bus = std::min(node_rate(), node_network_rate());
-    node_load_ = group_.per_node > 1 ? bus / node_rate() : 0;
-    network_load_ = bus / node_network_rate();
-    return bus;
-  }
-
-  void add_ring(double rounds, double wire) {
-    ways_.push_back({.node_hops = rounds * (group_.ranks - group_.nodes),
-                     .network_hops = rounds * (group_.nodes - 1),
-                     .wire = wire,
-                     .bus = ring_bus(rounds > 1),
-                     .starts = !group_.in_one_node()});
-  }
-
-  void add_tree(double wire) {
-    Way tree{.node_hops = 2 * (group_.per_node - 1),
-             .network_hops = 2 * std::log2(group_.nodes),
-             .wire = wire,
-             .bus = std::min(node_rate(), node_network_rate()),
-             .share = kTreeShare * kPlainTree,
-             .starts = true};
-    if (group_.nodes <= 2) {
-      const bool in_switch = topology_.node.all_reduce_rate.has_value() && group_.per_node > 1;
-      const double inside = (in_switch ? kTreeShare : tree.share) * reduce_rate();
-      tree.bus = std::min(inside, 2 * node_network_rate());
-      tree.share = 1;
-      node_load_ = tree.bus / reduce_rate();
-      network_load_ = tree.bus / (2 * node_network_rate());
-    }
-    ways_.push_back(tree);
-  }
-
-  void add_pat(double wire) {
-    ways_.push_back({.network_hops = kPatHops * std::log2(group_.nodes),
-                     .fixed_us = kPatRankUs * group_.ranks,
-                     .wire = wire,
-                     .bus = network_rate(),
-                     .share = kPatShare,
-                     .starts = true});
-  }
-
-  void add_exchange() {
-    const double inside = (group_.per_node - 1) / group_.ranks / node_rate();
-    const double outside = (group_.ranks - group_.per_node) / group_.ranks / network_rate();
-    const double slower = std::max(inside, outside);
-    node_load_ = inside / slower;
-    network_load_ = outside / slower;
-    ways_.push_back({.node_hops = rounds_for(group_.per_node - 1),
-                     .network_hops = rounds_for(group_.ranks - group_.per_node),
-                     .bus = 1 / slower,
-                     .starts = !group_.in_one_node()});
-  }
-
-  void add_send() {
-    const bool inside = group_.in_one_node();
-    (inside ? node_load_ : network_load_) = 1;
-    ways_.push_back({.node_hops = inside ? 1.0 : 0.0,
-                     .network_hops = inside ? 0.0 : 1.0,
-                     .bus = inside ? node_rate() : network_rate()});
-  }
-
-  [[nodiscard]] AlphaBeta line(const Way& way, const Protocol& protocol) const {
-    const double start = way.starts ? protocol.start * to_us(topology_.network.start) : 0;
-    const double latency = protocol.base_us + way.fixed_us + start +
-                           protocol.node_hop * way.node_hops * to_us(topology_.node.hop) +
-                           protocol.network_hop * way.network_hops * to_us(topology_.network.hop);
-    double rate = way.bus * way.share * protocol.share;
-    if (protocol.share < 1 && !group_.in_one_node()) {
-      rate = std::min(rate, kLowLatencyCap * node_rate());
-    }
-    return {.alpha = from_us(latency), .ns_per_byte = 1e9 * way.wire / rate};
-  }
-
-  const Topology& topology_;
-  Group group_;
-  std::vector<Way> ways_;
-  double node_load_ = 0, network_load_ = 0;
+// Hops and bytes per second of what NCCL has no estimate of.
+struct Line {
+  double node_hops = 0, network_hops = 0;
+  double rate = 1;
+  bool starts = false;  // NetworkLinks::start
 };
+
+AlphaBeta in_protocol(const Topology& topology, const Line& line, const Protocol& protocol,
+                      bool in_one_node) {
+  const double start = line.starts ? protocol.start * to_us(topology.network.start) : 0;
+  const double latency = protocol.base_us + start +
+                         protocol.node_hop * line.node_hops * to_us(topology.node.hop) +
+                         protocol.network_hop * line.network_hops * to_us(topology.network.hop);
+  double rate = line.rate * protocol.share;
+  if (protocol.share < 1 && !in_one_node)
+    rate = std::min(rate, kLowLatencyCap * topology.node.rate.count());
+  return {.alpha = from_us(latency), .ns_per_byte = 1e9 / rate};
+}
 
 double value_at(const AlphaBeta& line, double bytes) {
   return static_cast<double>(line.alpha.count()) + line.ns_per_byte * bytes;
 }
 
-// The least of the lines at each size. It bends where the line in force is met by a flatter one.
-CollectiveTable least_of(std::span<const AlphaBeta> lines) {
-  std::vector<CollectiveTable::Knot> knots;
-  const AlphaBeta* line = &*std::ranges::min_element(
-      lines, {}, [](const AlphaBeta& one) { return std::pair(one.alpha, one.ns_per_byte); });
-  for (double bytes = 0; line != nullptr;) {
-    knots.push_back({.bytes = bytes,
-                     .isolated_ns = value_at(*line, bytes),
-                     .back_to_back_ns = value_at(*line, bytes),
-                     .isolated_slope = line->ns_per_byte,
-                     .back_to_back_slope = line->ns_per_byte});
-    const AlphaBeta* next = nullptr;
-    double meets = std::numeric_limits<double>::infinity();
-    for (const AlphaBeta& other : lines) {
-      if (other.ns_per_byte >= line->ns_per_byte) continue;
-      const double here = static_cast<double>((other.alpha - line->alpha).count()) /
-                          (line->ns_per_byte - other.ns_per_byte);
-      const bool is_flatter = next != nullptr && other.ns_per_byte < next->ns_per_byte;
-      if (here < meets || (here == meets && is_flatter)) {
-        meets = here;
-        next = &other;
-      }
-    }
-    bytes = meets;
-    line = next;
-  }
+// The quick protocol until the other one takes less.
+CollectiveTable least_of(const AlphaBeta& quick, const AlphaBeta& steady) {
+  const auto knot = [](const AlphaBeta& line, double bytes) {
+    return CollectiveTable::Knot{.bytes = bytes,
+                                 .isolated_ns = value_at(line, bytes),
+                                 .back_to_back_ns = value_at(line, bytes),
+                                 .isolated_slope = line.ns_per_byte,
+                                 .back_to_back_slope = line.ns_per_byte};
+  };
+  const double ahead = static_cast<double>((steady.alpha - quick.alpha).count());
+  const double closing = quick.ns_per_byte - steady.ns_per_byte;
+  std::vector<CollectiveTable::Knot> knots = {knot(quick, 0)};
+  if (closing > 0) knots.push_back(knot(steady, ahead / closing));
   return CollectiveTable(std::move(knots));
+}
+
+ModelledCollective by_line(const Topology& topology, const Line& line, std::vector<NamedLoad> loads,
+                           bool in_one_node) {
+  return {.time = least_of(in_protocol(topology, line, kLowLatency, in_one_node),
+                           in_protocol(topology, line, kSimple, in_one_node)),
+          .loads = std::move(loads)};
+}
+
+ModelledCollective exchange(const Topology& topology, const CollectiveKey& key) {
+  const Placed placed(key);
+  const double inside = (placed.per_node - 1) / placed.ranks / topology.node.rate.count();
+  const double outside =
+      (placed.ranks - placed.per_node) / placed.ranks / topology.network.rate.count();
+  const double slower = std::max(inside, outside);
+  return by_line(topology,
+                 {.node_hops = rounds_for(placed.per_node - 1),
+                  .network_hops = rounds_for(placed.ranks - placed.per_node),
+                  .rate = 1 / slower,
+                  .starts = !placed.in_one_node()},
+                 loads_of(topology, inside / slower, outside / slower), placed.in_one_node());
+}
+
+ModelledCollective send(const Topology& topology, const CollectiveKey& key) {
+  const bool inside = key.nodes == 1;
+  return by_line(topology,
+                 {.node_hops = inside ? 1.0 : 0.0,
+                  .network_hops = inside ? 0.0 : 1.0,
+                  .rate = (inside ? topology.node.rate : topology.network.rate).count()},
+                 loads_of(topology, inside ? 1 : 0, inside ? 0 : 1), inside);
 }
 
 std::string in_gigabytes(BytesPerSecond rate) {
@@ -261,8 +178,39 @@ std::int64_t nodes_of_neighbours(std::int64_t ranks, std::int64_t node_ranks) {
 ModelledCollective modelled(const Topology& topology, CollectiveKey key) {
   DOVETAIL_CHECK(key.ranks >= 2 && key.nodes >= 1 && key.nodes <= key.ranks)
       << key.ranks << " ranks on " << key.nodes << " nodes";
-  const Ways ways(topology, key);
-  return {.time = least_of(ways.lines()), .loads = ways.loads()};
+  if (key.collective == Collective::AllToAll) return exchange(topology, key);
+  if (key.collective == Collective::SendRecv) return send(topology, key);
+  return {.time = nccl_curve(nccl_system(topology), key), .loads = nccl_loads(topology, key)};
+}
+
+std::optional<NetworkStretch> network_stretch(const Topology& topology, CollectiveKey key) {
+  const std::vector<EnvelopePoint>& envelope = topology.network.envelope;
+  if (envelope.empty()) return std::nullopt;
+  const auto has_rows = [&](Collective kind) {
+    return std::ranges::find(envelope, kind, &EnvelopePoint::collective) != envelope.end();
+  };
+  const Collective kind = has_rows(key.collective) ? key.collective : envelope.front().collective;
+  const auto stretch = [](const EnvelopePoint& at) {
+    return NetworkStretch{.mean = at.best.count() / at.mean.count(),
+                          .worst = at.best.count() / at.worst.count()};
+  };
+  const EnvelopePoint* below = nullptr;
+  for (const EnvelopePoint& at : envelope) {
+    if (at.collective != kind) continue;
+    if (at.nodes < key.nodes) {
+      below = &at;
+      continue;
+    }
+    if (below == nullptr || at.nodes == key.nodes) return stretch(at);
+    const auto log_of = [](std::int64_t nodes) { return std::log2(static_cast<double>(nodes)); };
+    const double part =
+        (log_of(key.nodes) - log_of(below->nodes)) / (log_of(at.nodes) - log_of(below->nodes));
+    const NetworkStretch from = stretch(*below);
+    const NetworkStretch to = stretch(at);
+    return NetworkStretch{.mean = from.mean + part * (to.mean - from.mean),
+                          .worst = from.worst + part * (to.worst - from.worst)};
+  }
+  return stretch(*below);
 }
 
 std::string to_string(const Topology& topology) {

@@ -252,6 +252,7 @@ MADE = [
     ("reshard.json", "reshard --shape 8x8 --mesh 4 --from S(0) --to S(1) --json"),
     ("list.json", "show clusters --json"),
     ("validate.json", "validate public --json"),
+    ("worlds.json", "validate collectives world4.log world8.log world16.log --fit-ranks 8 --json"),
     ("profile.json", "explore --workload mlp-1000mbit --policies exact --json"),
     ("run.plan", "plan --workload ./step.program --cluster a100x2_nv12 --policy per-tensor -o run.plan"
                  " --trace predicted.trace"),
@@ -271,6 +272,19 @@ MADE = [
 ]
 
 
+def log_of_world(ranks):
+    """What all_reduce_perf prints on nodes of four GPUs, as far as readers need it."""
+    lines = ["# Collective test starting: all_reduce_perf"]
+    lines += [f"#  Rank {rank:2d} Group  0 Pid {4000 + rank:6d} on     node{rank // 4} device {rank % 4:2d}"
+              " [0000:05:00] NVIDIA H100 80GB HBM3" for rank in range(ranks)]
+    lines.append("#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong")
+    for size in (2**20, 2**24, 2**28):
+        us = 20 * ranks + size / 1e5
+        rates = f"{us:9.2f} {size / us / 1e3:7.2f} {2 * (ranks - 1) / ranks * size / us / 1e3:7.2f}      0"
+        lines.append(f"{size:12d} {size // 4:12d}     float     sum      -1 {rates} {rates}")
+    return "\n".join(lines) + "\n"
+
+
 def figures_of(page):
     """The JSON that stands in an HTML report."""
     _, _, rest = page.partition('<script type="application/json" id="report">')
@@ -280,6 +294,8 @@ def figures_of(page):
 def made_by_tool(tool, folder, part, report):
     """The documents that the tool writes, by name."""
     (pathlib.Path(folder) / "step.program").write_text(json.dumps(STEP))
+    for ranks in (4, 8, 16):
+        (pathlib.Path(folder) / f"world{ranks}.log").write_text(log_of_world(ranks))
     documents = {"step.program": STEP}
     for name, command in MADE:
         if part == "reads" and name not in READ:

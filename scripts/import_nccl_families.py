@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the cluster files of families, NAMExN, from public tables: models/clusters/{a100,h100,h200,b200,gb200}.json.
+"""Writes the cluster files of families, NAMExN, from public tables: models/clusters/{a100,h100,h200,b200,b300,gb200,gb300,
+l40s,rtx_pro_6000}.json.
 
     import_nccl_families.py nccl_times.csv collective_bandwidth_by_nodes.csv OUTPUT_DIRECTORY
 
@@ -7,7 +8,7 @@ The first table has one row per system, NCCL version, collective, element type, 
 node: rows of the newest version in f16 are copied. From its largest group come the rates of a node: what its largest
 message takes beyond the latency that models/topology.h states.
 
-The second has the bus bandwidth of 256 MiB on 1 to 64 nodes of eight H100. From the best runs of all-gather and
+The second has the bus bandwidth of 256 MiB on 1 to 64 nodes of eight H100: the envelope of that family's network. From the best runs of all-gather and
 reduce-scatter on 2 nodes and more come hop and start of the network, by least squares of relative errors:
 
     T - (n - 1) / n S / (8 rate) - (n - m) hop of a node = start + (m - 1) hop
@@ -24,6 +25,7 @@ from import_nccl_tests import CONTENTION, HOST, write
 KINDS = {"all_reduce": "all-reduce", "reduce_scatter": "reduce-scatter",
          "all_gather": "all-gather", "alltoall": "all-to-all"}
 NODE_HOP_US = 3.4  # NCCL's tuning.cc, NVLink, Simple
+PCIE_HOP_US = 5.7  # likewise, PCIe
 BASE_US = 8.4
 AICONFIGURATOR = ("github.com/ai-dynamo/aiconfigurator : src/aiconfigurator/systems/data/{}/nccl "
                   "(at 095f58a51)")
@@ -33,7 +35,7 @@ ULTRASCALE = ("github.com/vinjn/nanotron-ultrascale-playbook : "
 # Vendor peaks, dense: TFLOP/s by dtype, GB/s of memory, GiB of it. efficiency: median over bf16 products with m >= 2048 and
 # n, k >= 1024 in the gemm tables of the same origin. network: GB/s of a rank's interface for large messages.
 FAMILIES = {
-    "a100": dict(system="a100_sxm", nccl="2.27.3", peaks=(156, 312), memory=2039, capacity=80,
+    "a100": dict(gpu="ampere", system="a100_sxm", nccl="2.27.3", peaks=(156, 312), memory=2039, capacity=80,
                  efficiency=.82, node_ranks=8, network=23.6,
                  words="nodes of eight A100 SXM, NVLink 3, 200 Gb/s per GPU",
                  interface="rate: all-reduce of 8 GiB over two nodes, a100x16_ib"),
@@ -43,13 +45,31 @@ FAMILIES = {
     "h200": dict(system="h200_sxm", nccl="2.29.2", peaks=(495, 989), memory=4800, capacity=141,
                  efficiency=.77, node_ranks=8, network=48,
                  words="nodes of eight H200, NVLink 4, 400 Gb/s per GPU"),
-    "b200": dict(system="b200_sxm", nccl="2.29.2", peaks=(1125, 2250), memory=8000, capacity=180,
+    "b200": dict(gpu="blackwell", system="b200_sxm", nccl="2.29.2", peaks=(1125, 2250), memory=8000, capacity=180,
                  efficiency=.68, node_ranks=8, network=48,
                  words="nodes of eight B200, NVLink 5, 400 Gb/s per GPU"),
-    "gb200": dict(system="gb200", nccl="2.29.2", peaks=(1250, 2500), memory=8000, capacity=186,
+    "gb200": dict(gpu="blackwell", system="gb200", nccl="2.29.2", peaks=(1250, 2500), memory=8000, capacity=186,
                   efficiency=.66, node_ranks=64, network=48, node_of="b200_sxm",
                   words="64 GPUs of each NVL72 domain, as jobs use it, which counts as one node; "
                         "400 Gb/s per GPU"),
+    "b300": dict(gpu="blackwell", system="b300_sxm", nccl="2.29.2", peaks=(1125, 2250), memory=8000, capacity=288,
+                 efficiency=.75, node_ranks=8, network=96, products="gb300",
+                 words="nodes of eight B300, NVLink 5, 800 Gb/s per GPU",
+                 interface="rate: 800 Gb/s are taken to carry twice the 48 GB/s of 400, not measured"),
+    "gb300": dict(gpu="blackwell", system="gb300", nccl="2.29.2", peaks=(1250, 2500), memory=8000, capacity=288,
+                  efficiency=.75, node_ranks=64, network=96, node_of="b300_sxm",
+                  words="64 GPUs of each NVL72 domain, as jobs use it, which counts as one node; "
+                        "800 Gb/s per GPU",
+                  interface="rate: 800 Gb/s are taken to carry twice the 48 GB/s of 400, not measured"),
+    "l40s": dict(gpu="ampere", system="l40s", nccl="2.27.3", peaks=(183, 362), memory=864, capacity=48,
+                 efficiency=.62, node_ranks=8, network=23.6, link="pcie", hop=PCIE_HOP_US,
+                 remark="; that node moves 6 GB/s among four GPUs and 1 to 2 among eight, as one whose GPUs have no access to each other's memory",
+                 words="nodes of eight L40S, PCIe 4, 200 Gb/s per GPU",
+                 interface="rate: as a100's, not measured"),
+    "rtx_pro_6000": dict(gpu="blackwell", system="rtx_pro_6000_server", nccl="2.29.2", peaks=(252, 504), memory=1597,
+                         capacity=96, efficiency=.5, node_ranks=8, network=23.6, link="pcie", hop=PCIE_HOP_US,
+                         products=None, words="nodes of eight RTX PRO 6000 Blackwell Server Edition, PCIe 5, 200 Gb/s per GPU",
+                         interface="rate: as a100's, not measured"),
 }
 
 
@@ -65,13 +85,24 @@ def rows_of(path, system, nccl):
     return {key: sorted(points) for key, points in found.items()}
 
 
-def node_rate(tables, collective):
+def node_rate(tables, collective, hop):
     """Bus bandwidth beyond the ring's latency, GB/s, of the largest message and group."""
     ranks = max(n for kind, n in tables if kind == collective)
     size, us = tables[collective, ranks][-1]
     rounds = 2 if collective == "all_reduce" else 1
-    latency = BASE_US + rounds * (ranks - 1) * NODE_HOP_US
+    latency = BASE_US + rounds * (ranks - 1) * hop
     return rounds * (ranks - 1) / ranks * size / (us - latency) / 1e3
+
+
+def envelope(path):
+    """Worst, mean and best bus bandwidth by collective and nodes, as the cluster file has it."""
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    words = {"AllReduce": "all-reduce", "AllGather": "all-gather", "ReduceScatter": "reduce-scatter"}
+    return [{"collective": words[row["collective"]], "nodes": int(row["nodes"]),
+             **{f"{word}_bytes_per_s": round(float(row[column]) * 1e3) * 1e6
+                for word, column in (("worst", "low"), ("mean", "mean"), ("best", "high"))}}
+            for row in rows]
 
 
 def network_latency(path, rate):
@@ -97,48 +128,61 @@ def network_latency(path, rate):
     return start, hop
 
 
-def family(name, nccl_times, start, hop):
+def compute_words(name, products):
+    """Where the times of kernels come from; `products`: whose measured ones."""
+    if not products:
+        return "vendor peaks times an assumed efficiency; uncalibrated; f32 is the TF32 rate"
+    whose = "" if products == name else f" on {products}"
+    return (f"bf16 and f16 products as public measurements{whose} have them (models/gemm); other work by vendor peaks times "
+            "the median efficiency of those, uncalibrated; f32 is the TF32 rate")
+
+
+def family(name, nccl_times, bandwidth_by_nodes, start, hop):
     about = FAMILIES[name]
     tables = rows_of(nccl_times, about["system"], about["nccl"])
     of_node = rows_of(nccl_times, about.get("node_of", about["system"]), about["nccl"])
-    gathered = statistics.mean(node_rate(of_node, kind) for kind in ("all_gather", "reduce_scatter"))
-    reduced = node_rate(of_node, "all_reduce")
-    node = {"link": "nvlink", "bytes_per_s": round(gathered) * 1e9, "hop_us": NODE_HOP_US}
+    link, node_hop = about.get("link", "nvlink"), about.get("hop", NODE_HOP_US)
+    gathered = statistics.mean(node_rate(of_node, kind, node_hop) for kind in ("all_gather", "reduce_scatter"))
+    reduced = node_rate(of_node, "all_reduce", node_hop)
+    node = {"link": link, "bytes_per_s": round(gathered, 0 if gathered > 10 else 1) * 1e9, "hop_us": node_hop}
     if reduced > 1.1 * gathered:
         node["all_reduce_bytes_per_s"] = round(reduced) * 1e9
     interface = about.get("interface", "rate: 46 to 48 GB/s are expected of 400 Gb/s, NVIDIA/nccl-tests#290")
     ranks = max(n for _, n in tables)
+    products = about.get("products", name)
     return {
         "schema": "dovetail.cluster/1", "kind": "cluster", "name": name,
         "origin": AICONFIGURATOR.format(about["system"]) + "; network: " + ULTRASCALE,
         "licence": "facts: published measurements under Apache-2.0; no text reproduced",
         "notes": {
             "system": about["words"],
-            "collectives": f"nccl-tests, NCCL {about['nccl']}, f16, inside one node",
+            "collectives": f"nccl-tests, NCCL {about['nccl']}, f16, inside one node" + about.get("remark", ""),
             "topology": "node: bus bandwidth of the largest message and group"
                         + (f" of {about['node_of']}" if "node_of" in about else "")
                         + f"; network: {interface}; hop and start: best runs of 256 MiB on 2 to 64 nodes"
-                        + " of eight H100" + ("" if name == "h100" else ", no table of this machine"),
-            "compute": "bf16 and f16 products as public measurements have them (models/gemm); other work by vendor peaks times "
-                       "the median efficiency of those, uncalibrated; f32 is the TF32 rate",
+                        + " of eight H100" + ("; envelope: worst, mean and best of these runs, on a shared network" if name == "h100"
+                           else ", no table of this machine"),
+            "compute": compute_words(name, products),
             "host": "PyTorch's own: medians of public profiler traces on V100 and A100, from one launch of a kernel to "
                     "the next and of one call of a collective; uncalibrated",
             "contention": "published mean over training on 4 GPUs, arXiv 2507.03114; uncalibrated",
         },
         "ranks": 8, "backend": "cuda",
         "collectives": [
-            {"collective": word, "ranks": n, "nodes": 1, "link": "nvlink",
+            {"collective": word, "ranks": n, "nodes": 1, "link": link,
              "points": [{"bytes": size, "isolated_us": us} for size, us in tables[kind, n]]}
             for kind, word in KINDS.items() for n in (2, 4, 8) if n <= ranks],
         "topology": {
             "node_ranks": about["node_ranks"],
+            "gpu": about.get("gpu", "hopper"),
             "node": node,
             "network": {"link": "network", "bytes_per_s": about["network"] * 1e9,
-                        "hop_us": round(hop, 1), "start_us": round(start)}},
+                        "hop_us": round(hop, 1), "start_us": round(start),
+                        **({"envelope": envelope(bandwidth_by_nodes)} if name == "h100" else {})}},
         "compute": {
             "gemm": {"flop_per_s": dict(zip(("f32", "f16", "bf16"),
                                             (about["peaks"][0] * 1e12,) + (about["peaks"][1] * 1e12,) * 2)),
-                     "efficiency": about["efficiency"], "table": name},
+                     "efficiency": about["efficiency"], **({"table": products} if products else {})},
             "memory_bytes_per_s": about["memory"] * 1e9, "kernel_overhead_us": 0,
             "memory_bytes": about["capacity"] * 2**30},
         "host": {**HOST, "run_op_us": 26, "collective_us": 70}, "contention": CONTENTION,
@@ -153,7 +197,7 @@ def main():
     options = parser.parse_args()
     start, hop = network_latency(options.bandwidth_by_nodes, FAMILIES["h100"]["network"])
     for name in FAMILIES:
-        write(family(name, options.nccl_times, start, hop), options.output_directory / (name + ".json"))
+        write(family(name, options.nccl_times, options.bandwidth_by_nodes, start, hop), options.output_directory / (name + ".json"))
 
 
 if __name__ == "__main__":

@@ -76,7 +76,8 @@ SHIPPED = [
          system="two GCP a3-megagpu-8g, eight H100 each, GPUDirect-TCPXO",
          table="nccl-tests; the two collectives come from different people's clusters",
          tables={"all-reduce": "h100x16_2node_gcp_a3mega_tcpxo_allreduce.csv",
-                 "all-gather": "h100x16_2node_gcp_a3mega_tcpxo_allgather.csv"}),
+                 "all-gather": "h100x16_2node_gcp_a3mega_tcpxo_allgather.csv"},
+         origins={"all-reduce": "lessizzmore", "all-gather": "dstackai"}),
     dict(name="h100x16_tcpx", gpu="h100-sxm", ranks=16, nodes=2, origin=DSTACK,
          system="two GCP a3-highgpu-8g, eight H100 each, GPUDirect-TCPX",
          table="nccl-tests, 200 iterations, 8 MiB and up; only the all-gather is published: an "
@@ -178,6 +179,7 @@ def cluster(entry, csv_directory):
     document.update({"ranks": entry["ranks"], "backend": "cuda"})
     document["collectives"] = [
         {"collective": collective, "ranks": entry["ranks"], "nodes": entry["nodes"],
+         **({"origin": entry["origins"][collective]} if "origins" in entry else {}),
          "points": read_points(csv_directory / file)}
         for collective, file in entry["tables"].items()]
     document.update(topology_section(entry))

@@ -5,11 +5,13 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <filesystem>
 #include <sstream>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "tests/imports/nccl_tests_log.h"
 
 namespace dovetail::cli {
 namespace {
@@ -81,6 +83,47 @@ TEST(ValidateTest, RefusesWhatItDoesNotKnowAndTablesThatAreNotThere) {
   EXPECT_THROW(validated(options), InputError);
   options = public_tables();
   options.folder = "/nowhere";
+  EXPECT_THROW(validated(options), InputError);
+}
+
+// ---------------------------------------------------------------------------- collectives
+
+// Logs of nccl-tests over 4, 8, 16, 32 and 64 ranks, four a node: 20 us for each doubling of the nodes, and the bytes at 90 GB/s.
+std::vector<std::string> logs_of_worlds() {
+  std::vector<std::string> files;
+  for (int nodes = 1; nodes <= 16; nodes *= 2) {
+    const int ranks = 4 * nodes;
+    const double factor = 2.0 * (ranks - 1) / ranks;
+    std::vector<imports::LogRow> rows;
+    for (std::int64_t bytes = 1 << 16; bytes <= 1 << 30; bytes *= 4) {
+      const double us = 15 + 20 * std::log2(nodes) + factor * static_cast<double>(bytes) / 9e4;
+      rows.push_back({.bytes = bytes, .out_us = us, .in_us = us});
+    }
+    files.push_back(::testing::TempDir() + "/world" + std::to_string(ranks) + ".log");
+    write_file(files.back(),
+               imports::log_text(rows, {.ranks = ranks, .per_node = 4, .factor = factor}));
+  }
+  return files;
+}
+
+TEST(ValidateCollectivesTest, PrintsHowWellSmallWorldsTellLargeOnes) {
+  ValidateOptions options{.against = "collectives", .folder = "", .document = {}};
+  options.collectives = {.files = logs_of_worlds(), .fit_ranks = 16, .node_ranks = {}};
+  const std::string text = validated(options);
+  EXPECT_THAT(text, HasSubstr("fitted to worlds of up to 16 ranks: nvlink "));
+  EXPECT_THAT(text, ContainsRegex("all-reduce over 32 ranks on 8 nodes +8 "));
+  EXPECT_THAT(text, ContainsRegex("all-reduce over 64 ranks on 16 nodes +8 "));
+  EXPECT_THAT(text, ContainsRegex("64 KiB to 1 MiB +4 "));
+  EXPECT_THAT(text, ContainsRegex("all +16 "));
+  options.document.json = true;
+  EXPECT_THAT(validated(options), HasSubstr("\"schema\": \"dovetail.worlds/1\""));
+}
+
+TEST(ValidateCollectivesTest, RefusesWhatItCannotUse) {
+  ValidateOptions options{.against = "collectives", .folder = "", .document = {}};
+  EXPECT_THROW(validated(options), InputError);
+  options.against = "public";
+  options.collectives.files = {"a.log"};
   EXPECT_THROW(validated(options), InputError);
 }
 

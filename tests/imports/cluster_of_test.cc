@@ -158,5 +158,29 @@ TEST(GpusTest, KnowsTheNamesThatDriversUse) {
   EXPECT_FALSE(find_gpu("").has_value());
 }
 
+// Four ranks a node: with that told, other numbers of ranks have a price, which follows the two largest worlds.
+TEST(ClusterOfTest, FitsLinksToTablesOverSeveralNodes) {
+  CollectiveLog log;
+  for (const std::int64_t nodes : {1, 4, 8}) {
+    for (const std::int64_t mebibytes : {1, 16, 256}) {
+      const double us = 100.0 * static_cast<double>(nodes) + 20.0 * static_cast<double>(mebibytes);
+      log.samples.push_back(
+          {Collective::AllReduce, 4 * nodes, nodes, mib(mebibytes), from_us(us), Launch::Queued});
+    }
+  }
+  const ClusterResult result = cluster_of(log, {.name = "mine", .node_ranks = 4});
+  ASSERT_TRUE(result.cluster.topology.has_value());
+  EXPECT_EQ(result.cluster.topology->node_ranks, 4);
+  EXPECT_THAT(result.ranges.back(), HasSubstr("links for other numbers of ranks, fitted: nvlink "));
+  const auto price = models::collective_price(result.cluster, {Collective::AllReduce, 64, 16});
+  ASSERT_TRUE(price.has_value());
+  EXPECT_THAT(price->assumption, HasSubstr("anchored to tables over 32 and 16 ranks"));
+  EXPECT_EQ(models::parse_cluster("a.json", models::cluster_to_json(result.cluster)),
+            result.cluster);
+  EXPECT_THAT(
+      error_of([&] { cluster_of(log, {.node_ranks = 2}); }),
+      HasSubstr("--node-ranks 2: all-reduce over 4 ranks lay on 1 nodes, expected 2 at least"));
+}
+
 }  // namespace
 }  // namespace dovetail::imports

@@ -47,8 +47,10 @@ Cluster every_section() {
   cluster.collectives.push_back({.collective = Collective::AllGather,
                                  .ranks = 2,
                                  .nodes = 2,
-                                 .times = AlphaBeta{microseconds(20), 0.1}});
+                                 .times = AlphaBeta{microseconds(20), 0.1},
+                                 .origin = "somebody"});
   cluster.topology = Topology{.node_ranks = 2,
+                              .gpu = NcclGpu::Blackwell,
                               .node = {.link = "nvlink3",
                                        .rate = BytesPerSecond(2e11),
                                        .all_reduce_rate = BytesPerSecond(3e11),
@@ -56,7 +58,12 @@ Cluster every_section() {
                               .network = {.link = "efa",
                                           .rate = BytesPerSecond(5e10),
                                           .hop = Duration(20500),
-                                          .start = microseconds(100)}};
+                                          .start = microseconds(100),
+                                          .envelope = {{.collective = Collective::AllGather,
+                                                        .nodes = 2,
+                                                        .worst = BytesPerSecond(1e9),
+                                                        .mean = BytesPerSecond(4e10),
+                                                        .best = BytesPerSecond(5e10)}}}};
   cluster.kernels = {{DType::F32, GemmWork{64, 256, 784, 3}, Duration(12345), Duration(12000), {}},
                      {DType::BF16, MemoryWork{Bytes(4096), Flop(7)}, Duration(999), {}, {}}};
   cluster.unit_kernel = UnitKernel{DType::F32, GemmWork{96, 96, 96}, Duration(10500)};
@@ -287,8 +294,9 @@ TEST(LoadClusterTest, ReadsAFileThatWasSaved) {
 TEST(ShippedClustersTest, AreThoseThatTheImportersWrite) {
   EXPECT_THAT(cluster_names(kClusters),
               ElementsAre("a100", "a100x16_ib", "a100x2_nv12", "a100x4_pcie", "a100x8", "b200",
-                          "b200x16_roce", "b200x32_efa", "b200x8", "gb200", "h100", "h100x16_tcpx",
-                          "h100x16_tcpxo", "h200", "h200x8", "mi300x16", "mi300x8"));
+                          "b200x16_roce", "b200x32_efa", "b200x8", "b300", "gb200", "gb300", "h100",
+                          "h100x16_tcpx", "h100x16_tcpxo", "h200", "h200x8", "l40s", "mi300x16",
+                          "mi300x8", "rtx_pro_6000"));
 }
 
 TEST(ShippedClustersTest, SayWhereTheyComeFrom) {
