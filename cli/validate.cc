@@ -46,7 +46,7 @@ std::string family_of(std::string device) {
   std::ranges::transform(device, device.begin(), [](unsigned char letter) {
     return static_cast<char>(std::tolower(letter));
   });
-  for (const char* const family : {"gb200", "b200", "h200", "h100", "a100"}) {
+  for (const char* const family : {"gb300", "gb200", "b300", "b200", "h200", "h100", "a100"}) {
     if (device.find(family) != std::string::npos) return family;
   }
   return "";

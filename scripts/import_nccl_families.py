@@ -38,7 +38,9 @@ FAMILIES = {
     "a100": dict(gpu="ampere", system="a100_sxm", nccl="2.27.3", peaks=(156, 312), memory=2039, capacity=80,
                  efficiency=.82, node_ranks=8, network=23.6,
                  words="nodes of eight A100 SXM, NVLink 3, 200 Gb/s per GPU",
-                 interface="rate: all-reduce of 8 GiB over two nodes, a100x16_ib"),
+                 network_hop=26, network_start=0,
+                 interface="rate: all-reduce of 8 GiB over two nodes, a100x16_ib; hop: the one with the least log errors over all sizes of "
+                           "that table, without a start"),
     "h100": dict(system="h100_sxm", nccl="2.29.2", peaks=(495, 989), memory=3350, capacity=80,
                  efficiency=.78, node_ranks=8, network=48,
                  words="nodes of eight H100 SXM, NVLink 4, 400 Gb/s per GPU"),
@@ -150,6 +152,13 @@ def family(name, nccl_times, bandwidth_by_nodes, start, hop):
     interface = about.get("interface", "rate: 46 to 48 GB/s are expected of 400 Gb/s, NVIDIA/nccl-tests#290")
     ranks = max(n for _, n in tables)
     products = about.get("products", name)
+    latency = "; hop and start: best runs of 256 MiB on 2 to 64 nodes of eight H100"
+    if name == "h100":
+        latency += "; envelope: worst, mean and best of these runs, on a shared network"
+    elif "network_hop" in about:
+        latency = ""
+    else:
+        latency += ", no table of this machine"
     return {
         "schema": "dovetail.cluster/1", "kind": "cluster", "name": name,
         "origin": AICONFIGURATOR.format(about["system"]) + "; network: " + ULTRASCALE,
@@ -159,9 +168,7 @@ def family(name, nccl_times, bandwidth_by_nodes, start, hop):
             "collectives": f"nccl-tests, NCCL {about['nccl']}, f16, inside one node" + about.get("remark", ""),
             "topology": "node: bus bandwidth of the largest message and group"
                         + (f" of {about['node_of']}" if "node_of" in about else "")
-                        + f"; network: {interface}; hop and start: best runs of 256 MiB on 2 to 64 nodes"
-                        + " of eight H100" + ("; envelope: worst, mean and best of these runs, on a shared network" if name == "h100"
-                           else ", no table of this machine"),
+                        + f"; network: {interface}" + latency,
             "compute": compute_words(name, products),
             "host": "PyTorch's own: medians of public profiler traces on V100 and A100, from one launch of a kernel to "
                     "the next and of one call of a collective; uncalibrated",
@@ -177,7 +184,8 @@ def family(name, nccl_times, bandwidth_by_nodes, start, hop):
             "gpu": about.get("gpu", "hopper"),
             "node": node,
             "network": {"link": "network", "bytes_per_s": about["network"] * 1e9,
-                        "hop_us": round(hop, 1), "start_us": round(start),
+                        "hop_us": about.get("network_hop", round(hop, 1)),
+                        "start_us": about.get("network_start", round(start)),
                         **({"envelope": envelope(bandwidth_by_nodes)} if name == "h100" else {})}},
         "compute": {
             "gemm": {"flop_per_s": dict(zip(("f32", "f16", "bf16"),
