@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -49,9 +50,11 @@ CollectiveTable anchored(const CollectiveTable& model, const std::vector<Anchor>
       factor.back_to_back_ns *= std::pow(measured.back_to_back_ns / modelled.back_to_back_ns, part);
     }
     const Times time = times_at(model, bytes);
-    CollectiveTable::Knot knot{.bytes = bytes,
-                               .isolated_ns = time.isolated_ns * factor.isolated_ns,
-                               .back_to_back_ns = time.back_to_back_ns * factor.back_to_back_ns};
+    const double most_ns = 1e3 * to_us(kLongestTime);
+    CollectiveTable::Knot knot{
+        .bytes = bytes,
+        .isolated_ns = std::min(most_ns, time.isolated_ns * factor.isolated_ns),
+        .back_to_back_ns = std::min(most_ns, time.back_to_back_ns * factor.back_to_back_ns)};
     if (!knots.empty()) {
       CollectiveTable::Knot& before = knots.back();
       before.isolated_slope = (knot.isolated_ns - before.isolated_ns) / (bytes - before.bytes);

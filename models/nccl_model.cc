@@ -231,7 +231,7 @@ CollectiveTable nccl_curve(const NcclSystem& system, const CollectiveKey& key) {
   std::vector<CollectiveTable::Knot> knots;
   double ns = 0;
   for (double bytes = 0; bytes <= kLast; bytes = std::max(kFirst, 2 * bytes)) {
-    ns = std::max(ns, 1e3 * choice(estimate, bytes).us);
+    ns = std::max(ns, 1e3 * std::min(to_us(kLongestTime), choice(estimate, bytes).us));
     if (!knots.empty()) {
       CollectiveTable::Knot& before = knots.back();
       before.isolated_slope = before.back_to_back_slope =

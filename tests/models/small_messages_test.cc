@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iostream>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
