@@ -287,7 +287,7 @@ const std::vector<schedule::Collective>& sharding_collectives() {
 }
 
 void require_room(const jobs::Job& job, const models::Cluster& cluster) {
-  if (job.layout.world() <= cluster.ranks) return;
+  if (job.layout.world() <= cluster.ranks || models::is_family(cluster)) return;
   throw InputError("the job has " + std::to_string(job.layout.world()) + " ranks, cluster " +
                    cluster.name + " has " + std::to_string(cluster.ranks));
 }

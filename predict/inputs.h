@@ -111,7 +111,7 @@ void require_one_world(const std::string& workload, std::optional<std::int64_t> 
                        const std::optional<schedule::DataParallel>& layout = {},
                        const models::WhatIf& what_if = {});
 
-// Throws InputError where the job has more ranks than the cluster.
+// Throws InputError where the job has more ranks than the cluster, and that is no family (models/cluster.h).
 void require_room(const jobs::Job& job, const models::Cluster& cluster);
 
 // Makes a pipeline of the workload's model, which holds the replicas of one stage; one stage: leaves

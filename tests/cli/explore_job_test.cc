@@ -145,6 +145,13 @@ TEST(ExploreJobTest, ThePlanOfAJobHasTheSameStages) {
   }
 }
 
+// A family is machines of any size: the job says of how many ranks.
+TEST(ExploreJobTest, AFamilyHasAsManyRanksAsTheJob) {
+  std::ostringstream out;
+  explore(options_of("llama3_8b:dp_shard=16,gbs=64", "h100"), out);
+  EXPECT_THAT(out.str(), HasSubstr("on h100: 16 GPUs"));
+}
+
 TEST(ExploreJobTest, RefusalsAreOneLine) {
   const auto refusal = [](const ExploreOptions& options) {
     std::ostringstream out;
