@@ -4,6 +4,7 @@
 #include "cli/explore_job.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <mutex>
 #include <optional>
@@ -23,6 +24,7 @@
 #include "cli/plan_page.h"
 #include "cli/progress.h"
 #include "cli/stage_table.h"
+#include "cli/step_words.h"
 #include "cli/text.h"
 #include "jobs/adapters.h"
 #include "jobs/program.h"
@@ -149,6 +151,32 @@ bool is_alike(const JobTable& table, std::size_t row) {
   return step_us(table.rows[*table.best]) > (1 - told_apart(one.found.job)) * step_us(one);
 }
 
+std::optional<predict::StepRange> range_of(const JobPrediction& found) {
+  if (found.error == nullptr) return std::nullopt;
+  return predict::step_range(*found.error, found.step);
+}
+
+// "870 to 1240" ms.
+std::string range_text(const JobPrediction& found) {
+  const std::optional<predict::StepRange> range = range_of(found);
+  if (!range) return "-";
+  return fixed(to_us(range->p5) / 1e3, 0) + " to " + fixed(to_us(range->p95) / 1e3, 0);
+}
+
+// "8.1 % less (17.3 less to 2.1 more)" than the job as it was asked for; "" where that is the best, or no interval is known.
+std::string gain_text(const JobTable& table) {
+  const auto asked = std::ranges::find(table.rows, kAsAsked, &JobRow::change);
+  if (!table.best || asked == table.rows.end()) return "";
+  const JobPrediction& best = table.rows[*table.best].found;
+  if (&*asked == &table.rows[*table.best] || best.error == nullptr) return "";
+  const predict::Difference more = predict::difference(*best.error, best.step, asked->found.step);
+  const auto percent = [](double value) {
+    return fixed(std::abs(value), 1) + (value < 0 ? " % less" : " % more");
+  };
+  return percent(more.middle) + " than as asked (" + percent(more.low) + " to " +
+         percent(more.high) + ")";
+}
+
 std::string gib_text(Bytes bytes) {
   return fixed(static_cast<double>(bytes.count()) / static_cast<double>(gib(1).count()), 1);
 }
@@ -227,16 +255,16 @@ void print_job_table(std::ostream& out, const JobTable& table) {
   print_notes(out, table.notes);
   for (const std::string& line : table.left_out) out << "  left out: " << line << '\n';
   const std::vector<For> kinds = kinds_shown(table);
-  std::vector<std::string> header = {"job", "step ms", "tokens/s/GPU", "MFU"};
+  std::vector<std::string> header = {"job", "step ms", "p5 to p95", "tokens/s/GPU", "MFU"};
   for (const For kind : kinds) header.push_back("exposed " + std::string(to_string(kind)));
   header.insert(header.end(), {"bubble", "peak GiB", ""});
   TextTable text(std::move(header));
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     const JobPrediction& found = table.rows[i].found;
     const predict::StageParts& stage = found.busiest();
-    std::vector<std::string> cells = {table.rows[i].change, fixed(to_us(found.step) / 1e3, 1),
-                                      fixed(found.figures.tokens_per_s_per_gpu, 0),
-                                      percent(found.figures.mfu)};
+    std::vector<std::string> cells = {
+        table.rows[i].change, fixed(to_us(found.step) / 1e3, 1), range_text(found),
+        fixed(found.figures.tokens_per_s_per_gpu, 0), percent(found.figures.mfu)};
     for (const For kind : kinds) cells.push_back(fixed(to_us(stage.exposed_of(kind)) / 1e3, 1));
     cells.push_back(fixed(to_us(stage.bubble) / 1e3, 1));
     cells.push_back(gib_text(found.peak()));
@@ -269,7 +297,8 @@ void print_job_table(std::ostream& out, const JobTable& table) {
   }
   const JobRow& best = table.rows[*table.best];
   print_stages_of(out, table, best);
-  out << "best: " << best.change << '\n';
+  const std::string gain = gain_text(table);
+  out << "best: " << best.change << (gain.empty() ? "" : ", ") << gain << '\n';
   const char* label = "to use it: ";
   for (const std::string& way : ways_to(table, best)) {
     out << label << way << '\n';
@@ -289,6 +318,7 @@ ordered_json row_of(const JobTable& table, std::size_t at) {
           {"job", jobs::to_string(found.job)},
           {"policy", found.policy},
           {"step_us", to_us(found.step)},
+          {"public_interval", range_json(range_of(found))},
           {"tokens_per_s_per_gpu", found.figures.tokens_per_s_per_gpu},
           {"model_flop_per_s_per_gpu", found.figures.model_flop_per_s_per_gpu},
           {"mfu", found.figures.mfu ? ordered_json(*found.figures.mfu) : ordered_json(nullptr)},

@@ -36,6 +36,7 @@ struct Written {
   const search::Candidate& candidate;
   const schedule::Prediction& predicted;
   const std::optional<sim::StepInterval>& figures;
+  const std::optional<predict::StepRange>& range;
   const std::string& host_bound;
   const std::vector<std::string>& notes;
   const std::vector<std::string>& next;  // commands
@@ -51,6 +52,7 @@ void print_plan(std::ostream& out, const Written& plan) {
   out << '\n';
   print_host_bound(out, plan.host_bound);
   print_figures(out, plan.figures);
+  print_range(out, plan.range);
   print_notes(out, plan.notes);
   for (const std::string& line : plan.candidate.report) out << "  " << line << '\n';
   for (const std::string& line : plan.candidate.left_out) out << "  left out: " << line << '\n';
@@ -160,10 +162,13 @@ void plan(const PlanOptions& options, std::ostream& out) {
     return;
   }
   const std::optional<sim::StepInterval> figures = sim::step_interval(program, planner.costs());
+  const std::optional<predict::StepRange> range =
+      predict::step_range(inputs.machine.cluster, result.program, predicted.step);
   print_plan(out, {.options = options,
                    .candidate = candidate,
                    .predicted = predicted,
                    .figures = figures,
+                   .range = range,
                    .host_bound = bound,
                    .notes = notes,
                    .next = commands_after(options, asked.inputs.job, result)});

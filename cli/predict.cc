@@ -55,6 +55,9 @@ struct Predicted {
   [[nodiscard]] Duration step() const {
     return found.steady.cycle == 1 ? report.step_time : found.step();
   }
+  [[nodiscard]] std::optional<predict::StepRange> range() const {
+    return predict::step_range(found.machine.cluster, plan().program, step());
+  }
   [[nodiscard]] Duration exposed() const {
     return found.steady.cycle == 1 ? report.exposed : found.exposed();
   }
@@ -147,6 +150,7 @@ ordered_json row_json(const Predicted& one) {
           {"overlap_ratio", overlap ? ordered_json(*overlap) : nullptr},
           {"breakdown", std::move(breakdown)},
           {"interval", std::move(interval)},
+          {"public_interval", range_json(one.range())},
           {"stages", stages_json(one.stages)},
           {"collectives", collectives_json(report)},
           {"critical_path", path_json(one)},
@@ -209,6 +213,7 @@ void print_one(std::ostream& out, const PredictOptions& options, const Predicted
     print_stages(out, one.stages, kinds);
   }
   print_figures(out, one.interval);
+  print_range(out, one.range());
   if (options.critical_path) {
     out << '\n';
     traces::print_critical_path(out, one.traced.trace, one.traced.path);

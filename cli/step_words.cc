@@ -5,6 +5,7 @@
 
 #include "base/count.h"
 #include "base/decimal.h"
+#include "base/json.h"
 
 namespace dovetail::cli {
 
@@ -14,6 +15,19 @@ void print_figures(std::ostream& out, const std::optional<sim::StepInterval>& in
       << milliseconds(interval->median) << ", p90 " << milliseconds(interval->p90) << ": of "
       << counted(std::int64_t{interval->draws}, "draw")
       << " from the spread of measured kernels and collectives\n";
+}
+
+void print_range(std::ostream& out, const std::optional<predict::StepRange>& range) {
+  if (!range) return;
+  out << "  p5 of the step " << milliseconds(range->p5) << ", p50 " << milliseconds(range->p50)
+      << ", p95 " << milliseconds(range->p95)
+      << ": by how far public steps lay from their predictions (docs/machines.md)\n";
+}
+
+nlohmann::ordered_json range_json(const std::optional<predict::StepRange>& range) {
+  if (!range) return nullptr;
+  return {
+      {"p5_us", to_us(range->p5)}, {"p50_us", to_us(range->p50)}, {"p95_us", to_us(range->p95)}};
 }
 
 void print_host_bound(std::ostream& out, const std::string& sentence) {

@@ -23,6 +23,7 @@
 #include "jobs/text.h"
 #include "predict/inputs.h"
 #include "predict/job_prediction.h"
+#include "yardsticks/intervals.h"
 #include "yardsticks/yardstick.h"
 
 namespace dovetail::cli {
@@ -66,7 +67,7 @@ std::optional<Duration> step_of(const yardsticks::Row& row, const std::string& d
 }
 
 // The steps of all rows that have one, on all processors.
-void price_steps(const ValidateOptions& options, std::vector<Judged>& all) {
+yardsticks::Intervals price_steps(const ValidateOptions& options, std::vector<Judged>& all) {
   struct Asked {
     Judged* judged;
     std::size_t row;
@@ -88,15 +89,20 @@ void price_steps(const ValidateOptions& options, std::vector<Judged>& all) {
     progress.begin(judged->yardstick.name);
     static_cast<void>(progress.done());
   });
+  std::vector<yardsticks::StepOf> steps;
   for (Judged& judged : all) {
     const yardsticks::Row* const first = judged.yardstick.rows.data();
     const auto priced = [&](const yardsticks::Row& row) {
       return judged.priced[static_cast<std::size_t>(&row - first)];
     };
+    for (yardsticks::StepOf& step : steps_of(judged.yardstick, priced)) {
+      steps.push_back(std::move(step));
+    }
     judged.steps = score_time(judged.yardstick, priced);
     judged.scaling = score_scaling(judged.yardstick, priced);
     judged.ordering = score_ordering(judged.yardstick, priced);
   }
+  return score_intervals(steps);
 }
 
 // A line for each row with a step.
@@ -183,13 +189,41 @@ ordered_json row_json(const Judged& judged) {
           {"without_job", std::move(without)}};
 }
 
-std::string to_json(const std::vector<Judged>& all) {
+ordered_json range_json(const yardsticks::Range& range) {
+  return {{"p5", range.p5}, {"p50", range.p50}, {"p95", range.p95}};
+}
+
+ordered_json intervals_json(const yardsticks::Intervals& intervals) {
+  ordered_json rows = ordered_json::array();
+  for (const yardsticks::Coverage& one : intervals.coverage) {
+    rows.push_back({{"yardstick", one.yardstick},
+                    {"own_cause", one.own_cause},
+                    {"one_node", one.one_node},
+                    {"rows", one.rows},
+                    {"inside", one.inside},
+                    {"own", range_json(one.own)},
+                    {"others", range_json(one.others)},
+                    {"pairs", one.pairs},
+                    {"pairs_inside", one.pairs_inside},
+                    {"apart", one.apart},
+                    {"others_apart", one.others_apart}});
+  }
+  return {{"one_node", range_json(intervals.all[0])},
+          {"several_nodes", range_json(intervals.all[1])},
+          {"one_node_apart", intervals.apart[0]},
+          {"several_nodes_apart", intervals.apart[1]},
+          {"rows", std::move(rows)}};
+}
+
+std::string to_json(const std::vector<Judged>& all,
+                    const std::optional<yardsticks::Intervals>& intervals) {
   ordered_json rows = ordered_json::array();
   for (const Judged& judged : all) rows.push_back(row_json(judged));
   const ordered_json document = {{"schema", "dovetail.validate/1"},
                                  {"kind", "validate"},
                                  {"against", "public"},
-                                 {"rows", std::move(rows)}};
+                                 {"rows", std::move(rows)},
+                                 {"intervals", intervals ? intervals_json(*intervals) : nullptr}};
   return document.dump(1) + "\n";
 }
 
@@ -237,6 +271,35 @@ void print_ordering(std::ostream& out, const std::vector<Judged>& all) {
   table.print(out);
 }
 
+std::string range_text(const yardsticks::Range& range) {
+  return fixed(range.p5, 2) + " " + fixed(range.p50, 2) + " " + fixed(range.p95, 2);
+}
+
+void print_intervals(std::ostream& out, const yardsticks::Intervals& intervals) {
+  TextTable table({"measured / predicted", "where", "rows", "p5 p50 p95", "of the others", "inside",
+                   "pairs within", "of the others", "inside"});
+  const auto share = [](std::int64_t inside, std::int64_t of) {
+    return of == 0 ? "-"
+                   : fixed(100 * static_cast<double>(inside) / static_cast<double>(of), 0) + " %";
+  };
+  for (const yardsticks::Coverage& one : intervals.coverage) {
+    const bool has_pairs = one.pairs > 0;
+    table.add({one.yardstick + (one.own_cause.empty() ? "" : ", " + one.own_cause),
+               one.one_node ? "one node" : "several nodes", std::to_string(one.rows),
+               range_text(one.own), range_text(one.others), share(one.inside, one.rows),
+               has_pairs ? "x" + fixed(one.apart, 2) : "-",
+               has_pairs ? "x" + fixed(one.others_apart, 2) : "-",
+               share(one.pairs_inside, one.pairs)});
+  }
+  table.print(out);
+  const auto all = [&](std::size_t place, const char* where) {
+    out << where << ": " << range_text(intervals.all[place]) << ", pairs within x"
+        << fixed(intervals.apart[place], 2) << '\n';
+  };
+  all(0, "a step on one node, by all of them");
+  all(1, "a step on several nodes");
+}
+
 void print_scaling(std::ostream& out, const std::vector<Judged>& all) {
   TextTable table({"scaling", "sizes", "GPUs", "worst", "from", "to"});
   for (const Judged& judged : all) {
@@ -250,7 +313,8 @@ void print_scaling(std::ostream& out, const std::vector<Judged>& all) {
   table.print(out);
 }
 
-void print(std::ostream& out, const std::vector<Judged>& all) {
+void print(std::ostream& out, const std::vector<Judged>& all,
+           const std::optional<yardsticks::Intervals>& intervals) {
   print_row(out, {"memory", "rows", "jobs", "fits or not", "ran, refused", "failed, allowed",
                   "peaks", "median", "|median|", "p90"});
   for (const Judged& judged : all) {
@@ -275,6 +339,7 @@ void print(std::ostream& out, const std::vector<Judged>& all) {
     print_steps(out, all);
     print_ordering(out, all);
   }
+  if (intervals) print_intervals(out, *intervals);
   if (std::ranges::any_of(all, [](const auto& judged) { return !judged.scaling.empty(); }))
     print_scaling(out, all);
   for (const Judged& judged : all) {
@@ -306,11 +371,12 @@ void validate(const ValidateOptions& options, std::ostream& out) {
   for (const Yardstick& yardstick : all) {
     judged.push_back({.yardstick = yardstick, .memory = score_memory(yardstick)});
   }
-  if (options.steps) price_steps(options, judged);
+  std::optional<yardsticks::Intervals> intervals;
+  if (options.steps) intervals = price_steps(options, judged);
   if (!options.rows.empty()) write_file(options.rows, rows_text(judged));
   put_document(
-      options.document, [&] { return to_json(judged); }, out);
-  if (!replaces_report(options.document)) print(out, judged);
+      options.document, [&] { return to_json(judged, intervals); }, out);
+  if (!replaces_report(options.document)) print(out, judged, intervals);
 }
 
 }  // namespace dovetail::cli

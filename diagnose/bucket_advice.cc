@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnose/bucket_advice.h"
 
+#include "diagnose/trial.h"
 #include "policies/policies.h"
 
 #include <algorithm>
@@ -191,6 +192,12 @@ std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankForecas
     const BucketSetting& setting = advice.settings[i];
     if (best->gain.middle - setting.gain.middle <= advice.tell) advice.alike.push_back(i);
     if (setting.is_recorded && advice.recorded.empty()) advice.recorded = setting.setting;
+  }
+  std::vector<Duration> recorded;
+  for (const TimedStep& one : recorded_steps(job.ranks.front().line)) recorded.push_back(one.step);
+  advice.step = own.check->recorded;
+  if (const BucketSetting* const setting = advised(advice)) {
+    advice.steps_to_see = steps_to_see(setting->gain.middle, recorded);
   }
   if (!list.empty()) advice.given_up = given_up(advice.settings, gains, list, framework);
   return advice;

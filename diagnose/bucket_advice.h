@@ -23,6 +23,7 @@
 #include "frameworks/settings.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,6 +53,9 @@ struct BucketAdvice {
   std::vector<BucketSetting> settings;
   std::size_t best = 0;
   Duration tell{};  // gains that differ by less cannot be told apart
+  Duration step{};  // as recorded, usually
+  // How many steps of each show the advised setting's gain; absent where the recorded ones do not tell.
+  std::optional<std::int64_t> steps_to_see = {};
   // Settings whose gain cannot be told from the best's, by number.
   std::vector<std::size_t> alike;
   std::string recorded;           // which setting the trace's buckets come from; empty: unknown

@@ -173,6 +173,20 @@ void add_torch_notes(const BucketSetting& setting, std::vector<std::string>& lin
   if (setting.is_list) lines.emplace_back("(bucket_cap_mb_list: torch 2.13 or later)");
 }
 
+// "worth trying: 3.1 % of the step (1.0 to 5.2); at the spread of the recorded steps 40 of each show it".
+std::string worth_trying(const BucketAdvice& advice, const Gain& gain) {
+  const auto share = [&](Duration time) {
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%.1f", 100 * to_us(time) / to_us(advice.step));
+    return std::string(text.data());
+  };
+  return "worth trying: " + share(gain.middle) + " % of the step (" + share(gain.low) + " to " +
+         share(gain.high) + "); " +
+         (advice.steps_to_see ? "at the spread of the recorded steps " +
+                                    counted(*advice.steps_to_see, "step") + " of each show it"
+                              : "record three steps and more to be told how many show it");
+}
+
 // What to do, and why not more.
 void add_paste(const BucketAdvice& advice, std::vector<std::string>& lines) {
   const BucketSetting* const setting = advised(advice);
@@ -183,6 +197,7 @@ void add_paste(const BucketAdvice& advice, std::vector<std::string>& lines) {
       lines.emplace_back("no bucket size is better for certain: every interval holds 0");
     }
     lines.push_back((is_certain ? "paste: " : "likeliest: ") + setting->line);
+    lines.push_back(worth_trying(advice, setting->gain));
     if (is_torch) add_torch_notes(*setting, lines);
     return;
   }

@@ -83,7 +83,10 @@ Duration OpModel::roofline_time(const schedule::Op& op) const {
   const auto operands = gemm == nullptr ? schedule::Operands::Own : gemm->operands;
   const GemmTable* const table = gemm == nullptr ? nullptr : compute->table(op.dtype, operands);
   if (table != nullptr) {
-    return stretched(table->time(*gemm), compute->products_stretch) + compute->kernel_overhead;
+    Duration time = stretched(table->time(*gemm), compute->products_stretch);
+    if (gemm->count > 1 && operands == schedule::Operands::Own)
+      time = std::max(time, from_us(seconds_to_move(*compute, op.bytes()) * 1e6));
+    return time + compute->kernel_overhead;
   }
   const std::optional<FlopPerSecond> peak = compute->peak(op.dtype, operands);
   if (gemm != nullptr && !peak) {

@@ -40,6 +40,7 @@ namespace {
 struct Step {
   Duration time{};
   std::vector<StageParts> stages = {};
+  const PublicError* error = nullptr;
 };
 
 Step played(const jobs::Job& job, const models::Cluster& cluster) {
@@ -49,7 +50,8 @@ Step played(const jobs::Job& job, const models::Cluster& cluster) {
   const sim::SteadyState steady = sim::find_steady_state(lowered, costs, compiled, workspace);
   return {
       .time = Duration(steady.summary.step_ns),
-      .stages = step_parts(lowered, sim::trace_of(lowered, costs, compiled, workspace.timeline))};
+      .stages = step_parts(lowered, sim::trace_of(lowered, costs, compiled, workspace.timeline)),
+      .error = public_error(cluster, lowered.program)};
 }
 
 // Durations that a step is made of, in one list.
@@ -119,6 +121,7 @@ JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster) 
   std::optional<Step> step = continued(job, cluster);
   if (!step) step = played(job, cluster);
   found.step = step->time;
+  found.error = step->error;
   found.stages = std::move(step->stages);
   found.figures = jobs::figures_of(job, found.step, peak_rate(job, cluster));
   found.memory = jobs::memory_of(job);

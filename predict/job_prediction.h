@@ -19,6 +19,7 @@
 #include "models/cluster.h"
 #include "models/costs.h"
 #include "predict/step_parts.h"
+#include "predict/step_range.h"
 #include "schedule/scheduled_program.h"
 
 namespace dovetail::predict {
@@ -31,6 +32,7 @@ struct JobPrediction {
   std::vector<StageParts> stages = {};
   std::vector<jobs::StageMemory> memory = {};    // of each stage
   std::optional<Bytes> capacity = std::nullopt;  // of a device; absent: unknown
+  const PublicError* error = nullptr;            // of such steps; null: unknown
 
   // The stage that communicates and computes longest, so has the least bubble.
   [[nodiscard]] const StageParts& busiest() const;

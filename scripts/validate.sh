@@ -7,6 +7,10 @@
 #
 #   [sudo] scripts/validate.sh [--set SET] [--steps N] [--time TIME] [--disturb PERCENT:MS] [--cluster FILE]
 #                              [--keep NAME] [WORKLOAD] [RATE]
+#   sudo scripts/validate.sh --cross FACTOR [--set SET] [--steps N] [--time TIME] [WORKLOAD] [RATE]
+#
+# The second form calibrates at RATE, predicts for a link FACTOR times as fast (--what-if link=FACTORx), makes the link so and
+# runs there: nothing is measured on that link before. Errors are those of the median step.
 #
 #   WORKLOAD    default mlp-1000mbit            RATE    default 1gbit
 #   --set       groupings: 15 groupings x wait points (default)
@@ -35,6 +39,7 @@ time=4min
 disturb=
 cluster=
 keep=
+cross=
 positional=()
 while (($# > 0)); do
   if [[ $1 != --* ]]; then
@@ -50,6 +55,7 @@ while (($# > 0)); do
     --disturb) disturb=$2 ;;
     --cluster) cluster=$2 ;;
     --keep) keep=$2 ;;
+    --cross) cross=$2 ;;
     *) echo "validate.sh: unknown option $1; see the first lines of this script" >&2; exit 2 ;;
   esac
   shift 2
@@ -129,12 +135,39 @@ else
   "$dovetail" calibrate --workload "$workload" --ranks 2 "${link[@]}" -o "$out/here.json"
 fi
 
+what_if=()
+if [[ -n $cross ]]; then
+  [[ -n $is_shaped ]] || { echo "validate.sh: --cross needs root and network namespaces" >&2; exit 3; }
+  # In kbit, which tc takes as whole numbers.
+  crossed=$(python3 -c 'import sys, re
+number, unit = re.fullmatch(r"([\d.]+)([kmg])bit", sys.argv[1]).groups()
+print(round(float(number) * {"k": 1, "m": 1e3, "g": 1e6}[unit] * float(sys.argv[2])), "kbit", sep="")' "$rate" "$cross")
+  scripts/testbed.sh up "$crossed"
+  what_if=(--what-if "link=${cross}x")
+fi
 arguments=()
 for index in "${!policies[@]}"; do
   "$dovetail" plan --workload "$workload" --cluster "$out/here.json" \
-    --policy "${policies[index]}" -o "$out/plan$index.json" --trace "$out/predicted$index.json" >/dev/null
+    "${what_if[@]}" --policy "${policies[index]}" -o "$out/plan$index.json" --trace "$out/predicted$index.json" >/dev/null
   arguments+=(--plan "$out/plan$index.json" --trace "$out/measured$index.json")
 done
+if [[ -n $cross ]]; then
+  "$dovetail" run "${arguments[@]}" --ranks 2 "${link[@]}" --warmup 1 --steps "$steps" --time "$time" --json >"$out/run.json"
+  python3 - "$out/run.json" <<'PY'
+import json
+import sys
+
+rows = json.load(open(sys.argv[1]))["rows"]
+errors = []
+print(f"{'policy':60} {'predicted ms':>12} {'measured ms':>12} {'error %':>8} {'wrong':>6}")
+for row in rows:
+    error = (row["predicted_step_us"] / row["measured_step_us"] - 1) * 100
+    errors.append(abs(error))
+    print(f"{row['policy']:60} {row['predicted_step_us'] / 1e3:12.2f} {row['measured_step_us'] / 1e3:12.2f} {error:+8.2f} {row['wrong_elements']:6}")
+print(f"mean {sum(errors) / len(errors):.2f} %, worst {max(errors):.2f} %")
+PY
+  exit 0
+fi
 "$dovetail" run "${arguments[@]}" --ranks 2 "${link[@]}" --warmup 1 --steps "$steps" \
   --calibrate-between --cluster "$out/here.json" --time "$time" --json >"$out/run.json"
 

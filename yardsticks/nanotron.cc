@@ -23,6 +23,7 @@
 namespace dovetail::yardsticks {
 namespace {
 
+constexpr std::int64_t kNodeGpus = 8;
 // "GPU 0 has a total capacity of 79.10 GiB", as PyTorch says of a full H100 of 80 GB.
 constexpr Bytes kH100Memory = Bytes(84'934'656'000);
 
@@ -107,6 +108,10 @@ Row ultrascale_row(const TableRow& table) {
                .whole_gradients = true,
                .bucket_copies = !is_sharded,
                .gathered_update = is_sharded};
+  const bool stages_of_tp = job.layout.pp > 1 && job.layout.tp > 1;
+  if (job.layout.world() > kNodeGpus && (stages_of_tp || job.layout.tp > kNodeGpus)) {
+    row.own_cause = "tensor parallelism over nodes or beside stages";
+  }
   if (job.layout.pp > 1) job.layout.layers = layers_of(job.model, job.layout.pp);
   row.can_start = job.layout.pp == 1 || !job.layout.layers.empty();
   set_job(row, std::move(job));

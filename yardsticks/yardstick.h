@@ -38,6 +38,8 @@ struct Row {
   std::optional<Duration> step = std::nullopt;   // measured
   std::string group = {};    // rows whose layouts can be ranked against each other: model and world
   std::string scaling = {};  // rows of one benchmark and device on different numbers of GPUs
+  // Why its step says nothing of others'; "" where it does. Its error is counted like any other.
+  std::string own_cause = {};
 };
 
 // Which memory a source measured, of the fullest stage or of the first alone.
