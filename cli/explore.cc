@@ -31,6 +31,7 @@
 #include "report/report.h"
 #include "schedule/data_parallel.h"
 #include "schedule/plan_json.h"
+#include "search/alike.h"
 #include "search/planner.h"
 #include "search/sweep.h"
 
@@ -108,6 +109,7 @@ struct About {
   std::vector<std::string> notes;
   std::vector<std::string> sharding_notes = {};  // besides, where a row shards updates
   std::string host_bound = {};  // of the best row, in a sentence; "" where it is not
+  std::vector<bool> alike = {};  // rows that cannot be told from the best; empty of a machine that was measured
 
   [[nodiscard]] std::vector<std::string> all_notes() const {
     std::vector<std::string> all = with_host_bound(host_bound, notes);
@@ -119,7 +121,10 @@ struct About {
 std::string sweep_json(const Sweep& sweep, const About& about, const InputOptions& given,
                        const schedule::Program& program) {
   ordered_json rows = ordered_json::array();
-  for (const SweepRow& row : sweep.rows) rows.push_back(row_json(row));
+  for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
+    rows.push_back(row_json(sweep.rows[i]));
+    rows.back()["alike"] = about.alike.empty() ? ordered_json(nullptr) : ordered_json(about.alike[i]);
+  }
   ordered_json bound_us = nullptr;
   if (sweep.lower_bound) bound_us = to_us(*sweep.lower_bound);
   std::vector<std::string> notes = about.all_notes();
@@ -233,6 +238,23 @@ void print_flat_ranges(std::ostream& out, const Sweep& sweep) {
   }
 }
 
+// Rows that the costs of a machine that nobody calibrated do not tell from the best.
+void print_alike(std::ostream& out, const Sweep& sweep, const About& about) {
+  std::string names;
+  for (std::size_t i = 0; i < about.alike.size(); ++i) {
+    if (about.alike[i]) names += (names.empty() ? "" : "; ") + label(sweep.rows[i]);
+  }
+  if (names.empty()) return;
+  out << "alike";
+  const char* separator = " (times of ";
+  for (const search::CostRange& range : search::kUncalibrated) {
+    out << separator << to_string(range.part) << ' ' << fixed(range.low, 2) << " to "
+        << fixed(range.high, 2);
+    separator = ", ";
+  }
+  out << "): " << names << '\n';
+}
+
 // How the best row gets into its framework: nothing where that does it by itself, a line to paste, or commands that
 // write the file.
 std::vector<std::string> way_out(const Sweep& sweep, const InputOptions& inputs) {
@@ -284,6 +306,7 @@ void print_table(std::ostream& out, const Sweep& sweep, const About& about,
   }
   out << '\n';
   print_flat_ranges(out, sweep);
+  print_alike(out, sweep, about);
   const std::vector<std::string> commands = way_out(sweep, given);
   out << "to use it: ";
   if (commands.empty()) out << "set nothing, it is what " << sweep.framework->name << " does";
@@ -356,6 +379,15 @@ Explored explore_one(const ExploreOptions& options, const std::string& workload,
     });
   }
   about.summary = std::move(inputs.summary);
+  const bool is_uncalibrated = inputs.machine.cluster && inputs.machine.cluster->compute &&
+                               inputs.machine.cluster->kernels.empty() &&
+                               !predict::is_all_timed(planner.program());
+  if (is_uncalibrated) {
+    std::vector<const schedule::Schedule*> schedules;
+    for (const SweepRow& row : sweep.rows) schedules.push_back(&row.candidate.schedule);
+    about.alike = search::alike(planner.program(), planner.costs(), search::kUncalibrated,
+                                schedules, sweep.best);
+  }
   const search::Candidate& best = sweep.rows[sweep.best].candidate;
   if (predict::waits_for_host(best.summary)) {
     about.host_bound = predict::host_bound(planner.verified(best.schedule), planner.costs(),

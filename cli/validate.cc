@@ -23,7 +23,9 @@
 #include "jobs/text.h"
 #include "predict/inputs.h"
 #include "predict/job_prediction.h"
+#include "search/planner.h"
 #include "yardsticks/intervals.h"
+#include "yardsticks/schedules.h"
 #include "yardsticks/yardstick.h"
 
 namespace dovetail::cli {
@@ -189,6 +191,42 @@ ordered_json row_json(const Judged& judged) {
           {"without_job", std::move(without)}};
 }
 
+// On the machine that the profile was taken on.
+Duration step_of(const yardsticks::ScheduleRow& row, const std::string& data_dir) {
+  predict::Inputs inputs = predict::load_inputs(
+      {.workload = row.workload, .cluster = {}, .data_dir = data_dir, .world = {}});
+  search::Planner planner(std::move(inputs.program), inputs.machine.costs);
+  return Duration(planner.evaluate(schedule::parse_policy(row.policy)).summary.step_ns);
+}
+
+ordered_json schedules_json(const yardsticks::ScheduleScore& score) {
+  ordered_json rows = ordered_json::array();
+  for (const yardsticks::ScheduleError& one : score.rows) {
+    rows.push_back({{"workload", one.row.group},
+                    {"policy", one.row.policy},
+                    {"measured_us", to_us(one.row.measured)},
+                    {"predicted_us", to_us(one.predicted)},
+                    {"error_percent", one.error_percent}});
+  }
+  return {{"rows", std::move(rows)},
+          {"mean_percent", score.mean_percent},
+          {"worst_percent", score.worst_percent},
+          {"pairs", score.pairs},
+          {"in_order", score.in_order}};
+}
+
+void print_schedules(std::ostream& out, const yardsticks::ScheduleScore& score) {
+  TextTable table({"schedules", "policy", "measured ms", "predicted ms", "error"});
+  for (const yardsticks::ScheduleError& one : score.rows) {
+    table.add({one.row.group, one.row.policy, fixed(to_us(one.row.measured) / 1e3, 1),
+               fixed(to_us(one.predicted) / 1e3, 1), fixed(one.error_percent, 1, "+") + " %"});
+  }
+  table.print(out);
+  out << "schedules: mean " << fixed(score.mean_percent, 1) << " %, worst "
+      << fixed(score.worst_percent, 1) << " %; " << score.in_order << " of " << score.pairs
+      << " pairs in order\n";
+}
+
 ordered_json range_json(const yardsticks::Range& range) {
   return {{"p5", range.p5}, {"p50", range.p50}, {"p95", range.p95}};
 }
@@ -215,7 +253,7 @@ ordered_json intervals_json(const yardsticks::Intervals& intervals) {
           {"rows", std::move(rows)}};
 }
 
-std::string to_json(const std::vector<Judged>& all,
+std::string to_json(const std::vector<Judged>& all, const yardsticks::ScheduleScore& schedules,
                     const std::optional<yardsticks::Intervals>& intervals) {
   ordered_json rows = ordered_json::array();
   for (const Judged& judged : all) rows.push_back(row_json(judged));
@@ -223,6 +261,7 @@ std::string to_json(const std::vector<Judged>& all,
                                  {"kind", "validate"},
                                  {"against", "public"},
                                  {"rows", std::move(rows)},
+                                 {"schedules", schedules_json(schedules)},
                                  {"intervals", intervals ? intervals_json(*intervals) : nullptr}};
   return document.dump(1) + "\n";
 }
@@ -314,6 +353,7 @@ void print_scaling(std::ostream& out, const std::vector<Judged>& all) {
 }
 
 void print(std::ostream& out, const std::vector<Judged>& all,
+           const yardsticks::ScheduleScore& schedules,
            const std::optional<yardsticks::Intervals>& intervals) {
   print_row(out, {"memory", "rows", "jobs", "fits or not", "ran, refused", "failed, allowed",
                   "peaks", "median", "|median|", "p90"});
@@ -335,6 +375,7 @@ void print(std::ostream& out, const std::vector<Judged>& all,
          percent(score.peak.rows, score.peak.median_absolute),
          percent(score.peak.rows, score.peak.p90_absolute)});
   }
+  print_schedules(out, schedules);
   if (all.front().steps) {
     print_steps(out, all);
     print_ordering(out, all);
@@ -371,12 +412,15 @@ void validate(const ValidateOptions& options, std::ostream& out) {
   for (const Yardstick& yardstick : all) {
     judged.push_back({.yardstick = yardstick, .memory = score_memory(yardstick)});
   }
+  const yardsticks::ScheduleScore schedules =
+      score_schedules(yardsticks::load_schedules(options.folder),
+                      [&](const auto& row) { return step_of(row, options.data_dir); });
   std::optional<yardsticks::Intervals> intervals;
   if (options.steps) intervals = price_steps(options, judged);
   if (!options.rows.empty()) write_file(options.rows, rows_text(judged));
   put_document(
-      options.document, [&] { return to_json(judged, intervals); }, out);
-  if (!replaces_report(options.document)) print(out, judged, intervals);
+      options.document, [&] { return to_json(judged, schedules, intervals); }, out);
+  if (!replaces_report(options.document)) print(out, judged, schedules, intervals);
 }
 
 }  // namespace dovetail::cli

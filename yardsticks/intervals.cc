@@ -65,19 +65,21 @@ Samples ratios_of(const std::vector<StepOf>& steps, bool one_node) {
   return ratios;
 }
 
-// By which factor the ratio of two steps is off, at least 1.
+// By which factor the ratio of two steps is off, at least 1. Steps with one prediction are the same job run twice.
 Samples pairs_of(const std::vector<StepOf>& steps, bool one_node) {
-  std::map<std::pair<Source, std::string>, std::vector<double>> groups;
+  std::map<std::pair<Source, std::string>, std::vector<const StepOf*>> groups;
   for (const StepOf& step : steps) {
     if (step.one_node == one_node && !step.group.empty())
-      groups[{{step.yardstick, step.own_cause}, step.group}].push_back(
-          std::log(step.measured / step.predicted));
+      groups[{{step.yardstick, step.own_cause}, step.group}].push_back(&step);
   }
   Samples pairs;
-  for (const auto& [group, errors] : groups) {
-    for (std::size_t i = 0; i < errors.size(); ++i) {
-      for (std::size_t j = 0; j < i; ++j)
-        pairs[group.first].push_back(std::exp(std::abs(errors[i] - errors[j])));
+  const auto error = [](const StepOf& step) { return std::log(step.measured / step.predicted); };
+  for (const auto& [group, of_group] : groups) {
+    for (std::size_t i = 0; i < of_group.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        if (of_group[i]->predicted == of_group[j]->predicted) continue;
+        pairs[group.first].push_back(std::exp(std::abs(error(*of_group[i]) - error(*of_group[j]))));
+      }
     }
   }
   return pairs;

@@ -108,6 +108,9 @@ Row ultrascale_row(const TableRow& table) {
                .whole_gradients = true,
                .bucket_copies = !is_sharded,
                .gathered_update = is_sharded};
+  if (job.layout.pp == 1 && job.layout.tp == 1) {
+    row.scaling = table.text("params_b") + " B, dp alone, zero " + table.text("zero") + " on H100";
+  }
   const bool stages_of_tp = job.layout.pp > 1 && job.layout.tp > 1;
   if (job.layout.world() > kNodeGpus && (stages_of_tp || job.layout.tp > kNodeGpus)) {
     row.own_cause = "tensor parallelism over nodes or beside stages";
