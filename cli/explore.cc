@@ -109,7 +109,8 @@ struct About {
   std::vector<std::string> notes;
   std::vector<std::string> sharding_notes = {};  // besides, where a row shards updates
   std::string host_bound = {};  // of the best row, in a sentence; "" where it is not
-  std::vector<bool> alike = {};  // rows that cannot be told from the best; empty of a machine that was measured
+  std::vector<bool> alike =
+      {};  // rows that cannot be told from the best; empty of a machine that was measured
 
   [[nodiscard]] std::vector<std::string> all_notes() const {
     std::vector<std::string> all = with_host_bound(host_bound, notes);
@@ -123,7 +124,8 @@ std::string sweep_json(const Sweep& sweep, const About& about, const InputOption
   ordered_json rows = ordered_json::array();
   for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
     rows.push_back(row_json(sweep.rows[i]));
-    rows.back()["alike"] = about.alike.empty() ? ordered_json(nullptr) : ordered_json(about.alike[i]);
+    rows.back()["alike"] =
+        about.alike.empty() ? ordered_json(nullptr) : ordered_json(about.alike[i]);
   }
   ordered_json bound_us = nullptr;
   if (sweep.lower_bound) bound_us = to_us(*sweep.lower_bound);

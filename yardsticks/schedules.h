@@ -35,7 +35,8 @@ struct ScheduleError {
 struct ScheduleScore {
   std::vector<ScheduleError> rows = {};
   double mean_percent = 0, worst_percent = 0;  // of the absolute errors
-  std::int64_t pairs = 0, in_order = 0;        // of one group: whether the faster one is predicted to be faster
+  std::int64_t pairs = 0,
+               in_order = 0;  // of one group: whether the faster one is predicted to be faster
 };
 using SchedulePredictor = std::function<Duration(const ScheduleRow&)>;
 ScheduleScore score_schedules(const std::vector<ScheduleRow>& rows,

@@ -32,8 +32,6 @@ TEST(StepRangeTest, IsKnownWherePricesComeFromPublicProducts) {
     EXPECT_LT(error->p5, error->p50);
     EXPECT_LT(error->p50, error->p95);
     EXPECT_GT(error->apart, 1);
-
-  
   }
   EXPECT_LT(near->p95 / near->p5, far->p95 / far->p5);
 }

@@ -24,9 +24,8 @@ TEST(SchedulesTest, CountsErrorsAndOrderWithinAGroup) {
       {.workload = "", .policy = "b", .group = "one", .measured = from_us(200)},
       {.workload = "", .policy = "c", .group = "one", .measured = from_us(400)},
       {.workload = "", .policy = "d", .group = "two", .measured = from_us(400)}};
-  const ScheduleScore score = score_schedules(rows, [](const ScheduleRow& row) {
-    return row.policy == "b" ? from_us(500) : row.measured;
-  });
+  const ScheduleScore score = score_schedules(
+      rows, [](const ScheduleRow& row) { return row.policy == "b" ? from_us(500) : row.measured; });
   EXPECT_NEAR(score.mean_percent, 37.5, 1e-9);
   EXPECT_NEAR(score.worst_percent, 150, 1e-9);
   EXPECT_EQ(score.pairs, 3);
