@@ -88,7 +88,6 @@ Samples pairs_of(const std::vector<StepOf>& steps, bool one_node) {
 }  // namespace
 
 std::vector<StepOf> steps_of(const Yardstick& yardstick, const StepPredictor& predict) {
-  constexpr std::int64_t kNodeGpus = 8;
   std::vector<StepOf> steps;
   for (const Row& row : yardstick.rows) {
     if (!row.step || !row.job || !row.can_start) continue;

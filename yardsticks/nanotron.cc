@@ -23,7 +23,6 @@
 namespace dovetail::yardsticks {
 namespace {
 
-constexpr std::int64_t kNodeGpus = 8;
 // "GPU 0 has a total capacity of 79.10 GiB", as PyTorch says of a full H100 of 80 GB.
 constexpr Bytes kH100Memory = Bytes(84'934'656'000);
 

@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::size_t kFewestRanked = 5;
 constexpr std::int64_t kFewestSizes = 3;
-constexpr std::int64_t kNodeGpus = 8;
 
 Errors errors_of(const std::vector<double>& signed_errors) {
   Errors errors{.rows = static_cast<std::int64_t>(signed_errors.size())};

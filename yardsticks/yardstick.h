@@ -13,6 +13,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -24,6 +25,9 @@
 #include "jobs/memory.h"
 
 namespace dovetail::yardsticks {
+
+// Of every machine in these tables, as far as where a step ran is judged.
+inline constexpr std::int64_t kNodeGpus = 8;
 
 struct Row {
   std::string name;  // "nanotron_h100.csv:12"
