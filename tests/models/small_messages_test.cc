@@ -4,6 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/cluster.h"
 
+#include "tests/models/small_cluster.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,8 +20,6 @@ namespace dovetail::models {
 namespace {
 
 using schedule::Collective;
-
-const std::string kClusters = DOVETAIL_SOURCE_DIR "/models/clusters";
 using Points = std::vector<CollectivePoint>;
 
 double at(std::vector<double> values, double quantile) {
