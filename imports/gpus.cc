@@ -17,25 +17,25 @@ struct Pattern {
   Gpu gpu;
 };
 
-constexpr std::string_view kNoTf32 = "f32 is the rate of the FP32 units (there is no TF32)";
+constexpr std::string_view kNoTf32 = "there is no TF32";
 constexpr std::string_view kMatrixF32 = "f32 is the FP32 matrix rate";
 
-constexpr Gpu kA100Sxm40 = {"a100-sxm-40", 156, 312, 1555, gib(40)};
-constexpr Gpu kA100Sxm80 = {"a100-sxm-80", 156, 312, 2039, gib(80)};
-constexpr Gpu kA100Pcie40 = {"a100-pcie-40", 156, 312, 1555, gib(40)};
-constexpr Gpu kA100Pcie80 = {"a100-pcie-80", 156, 312, 1935, gib(80)};
-constexpr Gpu kV100 = {"v100", 15.7, 125, 900, {}, false, kNoTf32};
-constexpr Gpu kH100Sxm = {"h100-sxm", 495, 989, 3350, gib(80)};
-constexpr Gpu kH100Pcie = {"h100-pcie", 378, 756, 2000, gib(80)};
-constexpr Gpu kGh200 = {"gh200", 495, 989, 4000, gib(96)};
-constexpr Gpu kH200 = {"h200", 495, 989, 4800, gib(141)};
-constexpr Gpu kB200 = {"b200", 1125, 2250, 8000, gib(180)};
-constexpr Gpu kGb200 = {"gb200", 1250, 2500, 8000, gib(186)};
-constexpr Gpu kL40s = {"l40s", 183, 362, 864, gib(48)};
-constexpr Gpu kH20 = {"h20", 74, 148, 4000, gib(96)};
-constexpr Gpu kMi250x = {"mi250x", 47.9, 191.5,     1638,
-                         gib(64),  true, kMatrixF32};  // one of its two dies
-constexpr Gpu kMi300x = {"mi300x", 163.4, 1307, 5300, gib(192), true, kMatrixF32};
+constexpr Gpu kA100Sxm40 = {"a100-sxm-40", 19.5, 156, 312, 1555, gib(40)};
+constexpr Gpu kA100Sxm80 = {"a100-sxm-80", 19.5, 156, 312, 2039, gib(80)};
+constexpr Gpu kA100Pcie40 = {"a100-pcie-40", 19.5, 156, 312, 1555, gib(40)};
+constexpr Gpu kA100Pcie80 = {"a100-pcie-80", 19.5, 156, 312, 1935, gib(80)};
+constexpr Gpu kV100 = {"v100", 15.7, 0, 125, 900, {}, false, kNoTf32};
+constexpr Gpu kH100Sxm = {"h100-sxm", 67, 495, 989, 3350, gib(80)};
+constexpr Gpu kH100Pcie = {"h100-pcie", 51, 378, 756, 2000, gib(80)};
+constexpr Gpu kGh200 = {"gh200", 67, 495, 989, 4000, gib(96)};
+constexpr Gpu kH200 = {"h200", 67, 495, 989, 4800, gib(141)};
+constexpr Gpu kB200 = {"b200", 75, 1125, 2250, 8000, gib(180)};
+constexpr Gpu kGb200 = {"gb200", 80, 1250, 2500, 8000, gib(186)};
+constexpr Gpu kL40s = {"l40s", 91.6, 183, 362, 864, gib(48)};
+constexpr Gpu kH20 = {"h20", 44, 74, 148, 4000, gib(96)};
+constexpr Gpu kMi250x = {"mi250x", 47.9,    0,    191.5,
+                         1638,     gib(64), true, kMatrixF32};  // one of its two dies
+constexpr Gpu kMi300x = {"mi300x", 163.4, 0, 1307, 5300, gib(192), true, kMatrixF32};
 
 // The first match decides: "gh200" before "h200", "h200" before "h20".
 constexpr std::array kPatterns = {
@@ -102,6 +102,8 @@ models::Roofline roofline_of(const Gpu& gpu) {
   using schedule::DType;
   models::Roofline roofline;
   roofline.gemm_peak[DType::F32] = FlopPerSecond(gpu.f32_tflop_s * 1e12);
+  if (gpu.tf32_tflop_s > 0)
+    roofline.narrow_peak[schedule::Operands::Tf32] = FlopPerSecond(gpu.tf32_tflop_s * 1e12);
   roofline.gemm_peak[DType::F16] = FlopPerSecond(gpu.half_tflop_s * 1e12);
   if (gpu.has_bf16) roofline.gemm_peak[DType::BF16] = FlopPerSecond(gpu.half_tflop_s * 1e12);
   roofline.efficiency = 0.5;

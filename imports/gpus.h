@@ -2,8 +2,8 @@
 //
 //   find_gpu("NVIDIA H100 80GB HBM3")->name == "h100-sxm"; gpu_named("h100-sxm")
 //
-// Sources: the vendors' data sheets, dense rates (without sparsity); f32 is the TF32 rate where the
-// GPU has one. Peaks are not measurements: the cluster file says "uncalibrated".
+// Sources: the vendors' data sheets, dense rates (without sparsity); f32 without tensor cores, but on AMD's with its matrix
+// units. Peaks are not measurements: the cluster file says "uncalibrated".
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -20,11 +20,12 @@ namespace dovetail::imports {
 struct Gpu {
   std::string_view name;    // as --gpu takes it
   double f32_tflop_s = 0;   // 10^12 FLOP per second
+  double tf32_tflop_s = 0;  // 0: it has no such units
   double half_tflop_s = 0;  // f16, and bf16 where has_bf16
   double memory_gb_s = 0;   // 10^9 bytes per second
   Bytes memory;             // what data sheets call 80 GB are 80 GiB
   bool has_bf16 = true;
-  std::string_view f32_means = "f32 is the TF32 rate";
+  std::string_view f32_means = "f32 is the rate without tensor cores";
 };
 
 // By what a driver calls it ("Tesla V100-SXM2-32GB"); absent: unknown.

@@ -43,6 +43,11 @@ class Checker {
     if (job_.lora > 0 && job_.zero == Zero::Parameters &&
         (l.ep > 1 || (m.experts && l.etp != l.tp)))
       fail("lora: frozen experts that are divided over ep x etp are not sharded; use zero=1");
+    if (job_.precision.products == schedule::Operands::Tf32 &&
+        job_.precision.compute != schedule::DType::F32) {
+      fail("products=tf32: expected dtype=f32, found dtype=" +
+           std::string(to_string(job_.precision.compute)));
+    }
     if (m.patches && l.tp > 1)
       fail("tp: tensor parallelism of a model of pictures is not modelled");
   }

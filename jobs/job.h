@@ -71,7 +71,7 @@ struct Precision {
   schedule::DType reduce = schedule::DType::F32;    // as it travels
   std::int64_t master_bytes = 4;                    // a copy of the parameters; 0: none
   std::int64_t state_bytes = 8;                     // of the optimizer's moments
-  // Of layers' products with weights; attention's inner products and the output layer have `compute`.
+  // Of layers' products with weights; attention's inner products and the output layer have `compute`. Tf32: of all products.
   schedule::Operands products = schedule::Operands::Own;
   friend bool operator==(const Precision&, const Precision&) = default;
 };

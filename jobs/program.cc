@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -368,22 +369,37 @@ class ProgramWriter {
   std::vector<TensorId> ready_;  // parameters, by the last write of their gradient
 };
 
+void multiply_in_tf32(schedule::Work& work) {
+  const auto mark = [](auto& kernel) {
+    if constexpr (std::is_same_v<decltype(kernel), schedule::GemmWork&>)
+      kernel.operands = schedule::Operands::Tf32;
+  };
+  if (auto* several = std::get_if<KernelsWork>(&work)) {
+    for (Kernel& kernel : several->kernels) std::visit(mark, kernel);
+  } else {
+    std::visit(mark, work);
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> notes_on(const Job& job) {
   std::vector<std::string> notes = job.notes;
   const std::string dtype(to_string(job.precision.compute));
-  if (job.precision.products != schedule::Operands::Own) {
+  if (job.precision.products != schedule::Operands::Own &&
+      job.precision.products != schedule::Operands::Tf32) {
     const std::string products(to_string(job.precision.products));
     notes.push_back(
         "products=" + products +
         ": of layers' products with weights; activations are kept and parameters gathered in " +
         dtype);
   }
-  if (job.precision.compute == schedule::DType::F32) {
+  if (job.precision.compute == schedule::DType::F32 &&
+      job.precision.products == schedule::Operands::Own) {
     notes.emplace_back(
-        "dtype=f32: products are counted at the TF32 rate; without "
-        "torch.set_float32_matmul_precision(\"high\") they take five to eight times as long");
+        "dtype=f32: products do not use tensor cores, as PyTorch has it by itself; products=tf32 "
+        "where "
+        "torch.set_float32_matmul_precision(\"high\") was called");
   }
   if (job.layout.cp > 1 && job.exchange == ContextExchange::Ring) {
     notes.emplace_back("exchange=ring: counted as a gather of keys and values before attention");
@@ -397,6 +413,13 @@ std::vector<std::string> notes_on(const Job& job) {
   return notes;
 }
 
-schedule::Program program_of(const Job& job) { return ProgramWriter(job).run(); }
+schedule::Program program_of(const Job& job) {
+  if (job.precision.products != schedule::Operands::Tf32) return ProgramWriter(job).run();
+  Job full = job;
+  full.precision.products = schedule::Operands::Own;
+  schedule::Program program = ProgramWriter(full).run();
+  for (schedule::Op& op : program.ops) multiply_in_tf32(op.work);
+  return program;
+}
 
 }  // namespace dovetail::jobs

@@ -1,4 +1,5 @@
-// Finds measured kernels by exactly what they compute: name, element type and work are one key.
+// Finds measured kernels by exactly what they compute: name, element type and work are one key. How f32 is multiplied is
+// not part of it: a kernel was measured as the machine multiplied f32 on that day, in tensor cores or not.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/kernel_table.h"
@@ -24,6 +25,10 @@ std::string without_micro_step(std::string_view name) {
   return std::string(name.substr(0, at));
 }
 
+schedule::Operands measured_operands(schedule::Operands operands) {
+  return operands == schedule::Operands::Tf32 ? schedule::Operands::Own : operands;
+}
+
 // Sizes stay far below 2^53, so doubles hold them exactly and compare as the integers they are. Empty: none.
 std::vector<double> key_of(schedule::DType dtype, const schedule::Work& work) {
   const std::vector<schedule::Kernel> kernels = schedule::kernels_of(work);
@@ -37,7 +42,7 @@ std::vector<double> key_of(schedule::DType dtype, const schedule::Work& work) {
           for (const std::int64_t extent : {gemm.m, gemm.n, gemm.k, gemm.count}) {
             key.push_back(static_cast<double>(extent));
           }
-          key.push_back(static_cast<double>(gemm.operands));
+          key.push_back(static_cast<double>(measured_operands(gemm.operands)));
         },
         [&key](const schedule::MemoryWork& memory) {
           key.push_back(static_cast<double>(memory.bytes.count()));
@@ -82,6 +87,7 @@ std::optional<Duration> KernelTable::repetitions(const schedule::Op& op) const {
   if (gemm == nullptr || !unit_ || op.dtype != unit_->dtype) return std::nullopt;
   schedule::GemmWork once = *gemm;
   once.count = unit_->gemm.count;
+  once.operands = measured_operands(once.operands);
   if (once != unit_->gemm) return std::nullopt;
   const std::int64_t repetitions = gemm->count / unit_->gemm.count;
   return stretched(unit_->time, static_cast<double>(repetitions));

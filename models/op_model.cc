@@ -75,7 +75,9 @@ std::optional<FlopPerSecond> Roofline::peak(schedule::DType dtype,
     const auto found = rates.find(type);
     return found == rates.end() ? std::nullopt : std::optional(found->second);
   };
-  return operands == schedule::Operands::Own ? in(gemm_peak, dtype) : in(narrow_peak, operands);
+  if (operands == schedule::Operands::Own) return in(gemm_peak, dtype);
+  const std::optional<FlopPerSecond> narrow = in(narrow_peak, operands);
+  return narrow || operands != schedule::Operands::Tf32 ? narrow : in(gemm_peak, dtype);
 }
 
 Duration OpModel::roofline_time(const schedule::Op& op) const {

@@ -61,7 +61,8 @@ struct Roofline {
   [[nodiscard]] bool has_measured(const schedule::Op& op) const;
   // Measured products of such an op; null where there are none.
   [[nodiscard]] const GemmTable* table(schedule::DType dtype, schedule::Operands operands) const;
-  // Of an op with this element type and these operands; absent: the machine has no such units.
+  // Of an op with this element type and these operands; absent: the machine has no such units. Without a rate of tf32
+  // that of f32 is taken.
   [[nodiscard]] std::optional<FlopPerSecond> peak(schedule::DType dtype,
                                                   schedule::Operands operands) const;
   friend bool operator==(const Roofline&, const Roofline&) = default;

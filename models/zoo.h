@@ -46,7 +46,9 @@ namespace dovetail::models {
 struct ZooOptions {
   std::int64_t batch = 0;     // samples per rank; 0: the model's default
   std::int64_t sequence = 0;  // tokens per sample; 0: the model's default; only for text models
-  schedule::DType dtype = schedule::DType::F32;  // of parameters, gradients and activations
+  // Of parameters, gradients and activations. Products of f32 are in TF32: PyTorch's convolutions are by default, its
+  // matrix products where torch.set_float32_matmul_precision("high") was called.
+  schedule::DType dtype = schedule::DType::F32;
   std::int64_t world_size = 8;
 };
 

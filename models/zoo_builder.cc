@@ -105,7 +105,11 @@ void Builder::add_op(std::string name, Phase phase, const Recipe& work, Operands
 }
 
 schedule::Work Builder::price(const Recipe& work, const Operands& operands) const {
-  if (const auto* gemm = std::get_if<GemmWork>(&work)) return *gemm;
+  if (const auto* gemm = std::get_if<GemmWork>(&work)) {
+    GemmWork product = *gemm;
+    if (options_.dtype == schedule::DType::F32) product.operands = schedule::Operands::Tf32;
+    return product;
+  }
   if (const auto* memory = std::get_if<MemoryWork>(&work)) {
     return MemoryWork{.bytes = memory->bytes + operands.accumulated, .flop = memory->flop};
   }

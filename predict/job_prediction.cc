@@ -30,9 +30,9 @@ Bytes JobPrediction::peak() const { return memory[jobs::fullest(memory)].total()
 
 std::optional<FlopPerSecond> peak_rate(const jobs::Job& job, const models::Cluster& cluster) {
   if (!cluster.compute) return std::nullopt;
-  const auto rate = cluster.compute->gemm_peak.find(job.precision.compute);
-  if (rate == cluster.compute->gemm_peak.end()) return std::nullopt;
-  return rate->second;
+  const bool is_tf32 = job.precision.products == schedule::Operands::Tf32;
+  return cluster.compute->peak(job.precision.compute,
+                               is_tf32 ? schedule::Operands::Tf32 : schedule::Operands::Own);
 }
 
 namespace {

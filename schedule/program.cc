@@ -44,6 +44,7 @@ Bytes traffic(const GemmWork& gemm, DType dtype) {
   const Bytes result = element_size(dtype) * (gemm.count * gemm.m * gemm.n);
   switch (gemm.operands) {
     case Operands::Own:
+    case Operands::Tf32:
       return element_size(dtype) * operands + result;
     case Operands::Fp8:
       return Bytes(operands) + result;

@@ -94,10 +94,10 @@ struct Tensor {
 };
 
 // What a product multiplies: elements of its op's type, or narrower ones that they were cast to. What it gives has
-// the op's type.
-enum class Operands { Own, Fp8, Fp4 };
-constexpr auto words_of(Operands) { return words("own", "fp8", "fp4"); }
-inline constexpr std::array kNarrow = {Operands::Fp8, Operands::Fp4};
+// the op's type. Tf32: of f32, which lies in memory as it is and loses bits on its way into tensor cores.
+enum class Operands { Own, Tf32, Fp8, Fp4 };
+constexpr auto words_of(Operands) { return words("own", "tf32", "fp8", "fp4"); }
+inline constexpr std::array kNarrow = {Operands::Tf32, Operands::Fp8, Operands::Fp4};
 
 // `count` products of an m x k with a k x n matrix. A convolution is the GEMM it implies (m =
 // output pixels, k = input channels x window).

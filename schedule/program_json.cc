@@ -109,9 +109,15 @@ ProcessGroup read_group(JsonObject object, Names<GroupId>& names) {
   return group;
 }
 
-Operands read_operands(JsonObject& object) {
+Operands read_operands(JsonObject& object, DType dtype) {
   object.ignore("operands");
-  return object.has("operands") ? object.one_of<Operands>("operands") : Operands::Own;
+  if (!object.has("operands")) return Operands::Own;
+  const auto operands = object.one_of<Operands>("operands");
+  if (operands == Operands::Tf32 && dtype != DType::F32) {
+    object.value().fail("operands: tf32 is of an op of f32, not of " +
+                        std::string(to_string(dtype)));
+  }
+  return operands;
 }
 
 GemmWork read_gemm(JsonObject& object, DType dtype) {
@@ -120,7 +126,7 @@ GemmWork read_gemm(JsonObject& object, DType dtype) {
                       .n = object.integer("n", 1, kLargestCount),
                       .k = object.integer("k", 1, kLargestCount),
                       .count = object.integer_or("count", 1, 1, kLargestCount),
-                      .operands = read_operands(object)};
+                      .operands = read_operands(object, dtype)};
   const auto m = static_cast<double>(work.m);
   const auto n = static_cast<double>(work.n);
   const auto k = static_cast<double>(work.k);

@@ -35,40 +35,40 @@ ULTRASCALE = ("github.com/vinjn/nanotron-ultrascale-playbook : "
 # Vendor peaks, dense: TFLOP/s by dtype, GB/s of memory, GiB of it. efficiency: median over bf16 products with m >= 2048 and
 # n, k >= 1024 in the gemm tables of the same origin. network: GB/s of a rank's interface for large messages.
 FAMILIES = {
-    "a100": dict(gpu="ampere", system="a100_sxm", nccl="2.27.3", peaks=(156, 312), memory=2039, capacity=80,
+    "a100": dict(gpu="ampere", system="a100_sxm", nccl="2.27.3", peaks=(19.5, 156, 312), memory=2039, capacity=80,
                  efficiency=.82, node_ranks=8, network=23.6,
                  words="nodes of eight A100 SXM, NVLink 3, 200 Gb/s per GPU",
                  network_hop=26, network_start=0,
                  interface="rate: all-reduce of 8 GiB over two nodes, a100x16_ib; hop: the one with the least log errors over all sizes of "
                            "that table, without a start"),
-    "h100": dict(system="h100_sxm", nccl="2.29.2", peaks=(495, 989), memory=3350, capacity=80,
+    "h100": dict(system="h100_sxm", nccl="2.29.2", peaks=(67, 495, 989), memory=3350, capacity=80,
                  efficiency=.78, node_ranks=8, network=48,
                  words="nodes of eight H100 SXM, NVLink 4, 400 Gb/s per GPU"),
-    "h200": dict(system="h200_sxm", nccl="2.29.2", peaks=(495, 989), memory=4800, capacity=141,
+    "h200": dict(system="h200_sxm", nccl="2.29.2", peaks=(67, 495, 989), memory=4800, capacity=141,
                  efficiency=.77, node_ranks=8, network=48,
                  words="nodes of eight H200, NVLink 4, 400 Gb/s per GPU"),
-    "b200": dict(gpu="blackwell", system="b200_sxm", nccl="2.29.2", peaks=(1125, 2250), memory=8000, capacity=180,
+    "b200": dict(gpu="blackwell", system="b200_sxm", nccl="2.29.2", peaks=(75, 1125, 2250), memory=8000, capacity=180,
                  efficiency=.68, node_ranks=8, network=48,
                  words="nodes of eight B200, NVLink 5, 400 Gb/s per GPU"),
-    "gb200": dict(gpu="blackwell", system="gb200", nccl="2.29.2", peaks=(1250, 2500), memory=8000, capacity=186,
+    "gb200": dict(gpu="blackwell", system="gb200", nccl="2.29.2", peaks=(80, 1250, 2500), memory=8000, capacity=186,
                   efficiency=.66, node_ranks=64, network=48, node_of="b200_sxm",
                   words="64 GPUs of each NVL72 domain, as jobs use it, which counts as one node; "
                         "400 Gb/s per GPU"),
-    "b300": dict(gpu="blackwell", system="b300_sxm", nccl="2.29.2", peaks=(1125, 2250), memory=8000, capacity=288,
+    "b300": dict(gpu="blackwell", system="b300_sxm", nccl="2.29.2", peaks=(75, 1125, 2250), memory=8000, capacity=288,
                  efficiency=.75, node_ranks=8, network=96, products="gb300",
                  words="nodes of eight B300, NVLink 5, 800 Gb/s per GPU",
                  interface="rate: 800 Gb/s are taken to carry twice the 48 GB/s of 400, not measured"),
-    "gb300": dict(gpu="blackwell", system="gb300", nccl="2.29.2", peaks=(1250, 2500), memory=8000, capacity=288,
+    "gb300": dict(gpu="blackwell", system="gb300", nccl="2.29.2", peaks=(80, 1250, 2500), memory=8000, capacity=288,
                   efficiency=.75, node_ranks=64, network=96, node_of="b300_sxm",
                   words="64 GPUs of each NVL72 domain, as jobs use it, which counts as one node; "
                         "800 Gb/s per GPU",
                   interface="rate: 800 Gb/s are taken to carry twice the 48 GB/s of 400, not measured"),
-    "l40s": dict(gpu="ampere", system="l40s", nccl="2.27.3", peaks=(183, 362), memory=864, capacity=48,
+    "l40s": dict(gpu="ampere", system="l40s", nccl="2.27.3", peaks=(91.6, 183, 362), memory=864, capacity=48,
                  efficiency=.62, node_ranks=8, network=23.6, link="pcie", hop=PCIE_HOP_US,
                  remark="; that node moves 6 GB/s among four GPUs and 1 to 2 among eight, as one whose GPUs have no access to each other's memory",
                  words="nodes of eight L40S, PCIe 4, 200 Gb/s per GPU",
                  interface="rate: as a100's, not measured"),
-    "rtx_pro_6000": dict(gpu="blackwell", system="rtx_pro_6000_server", nccl="2.29.2", peaks=(252, 504), memory=1597,
+    "rtx_pro_6000": dict(gpu="blackwell", system="rtx_pro_6000_server", nccl="2.29.2", peaks=(120, 252, 504), memory=1597,
                          capacity=96, efficiency=.5, node_ranks=8, network=23.6, link="pcie", hop=PCIE_HOP_US,
                          products=None, words="nodes of eight RTX PRO 6000 Blackwell Server Edition, PCIe 5, 200 Gb/s per GPU",
                          interface="rate: as a100's, not measured"),
@@ -133,10 +133,10 @@ def network_latency(path, rate):
 def compute_words(name, products):
     """Where the times of kernels come from; `products`: whose measured ones."""
     if not products:
-        return "vendor peaks times an assumed efficiency; uncalibrated; f32 is the TF32 rate"
+        return "vendor peaks times an assumed efficiency; uncalibrated; f32 is the rate without tensor cores"
     whose = "" if products == name else f" on {products}"
     return (f"bf16 and f16 products as public measurements{whose} have them (models/gemm); other work by vendor peaks times "
-            "the median efficiency of those, uncalibrated; f32 is the TF32 rate")
+            "the median efficiency of those, uncalibrated; f32 is the rate without tensor cores")
 
 
 def family(name, nccl_times, bandwidth_by_nodes, start, hop):
@@ -188,8 +188,8 @@ def family(name, nccl_times, bandwidth_by_nodes, start, hop):
                         "start_us": about.get("network_start", round(start)),
                         **({"envelope": envelope(bandwidth_by_nodes)} if name == "h100" else {})}},
         "compute": {
-            "gemm": {"flop_per_s": dict(zip(("f32", "f16", "bf16"),
-                                            (about["peaks"][0] * 1e12,) + (about["peaks"][1] * 1e12,) * 2)),
+            "gemm": {"flop_per_s": {dtype: rate * 1e12 for dtype, rate in zip(
+                         ("f32", "tf32", "f16", "bf16"), (*about["peaks"], about["peaks"][-1]))},
                      "efficiency": about["efficiency"], **({"table": products} if products else {})},
             "memory_bytes_per_s": about["memory"] * 1e9, "kernel_overhead_us": 0,
             "memory_bytes": about["capacity"] * 2**30},

@@ -26,15 +26,15 @@ COLLECTIVES = ("all-reduce", "reduce-scatter", "all-gather")
 
 # Vendor peaks, dense: TFLOP/s by dtype, GB/s of memory, and GiB of it.
 GPUS = {
-    "a100-sxm-40": ({"f32": 156, "f16": 312, "bf16": 312}, 1555, 40),
-    "a100-sxm-80": ({"f32": 156, "f16": 312, "bf16": 312}, 2039, 80),
-    "a100-pcie-80": ({"f32": 156, "f16": 312, "bf16": 312}, 1935, 80),
-    "h100-sxm": ({"f32": 495, "f16": 989, "bf16": 989}, 3350, 80),
-    "h200": ({"f32": 495, "f16": 989, "bf16": 989}, 4800, 141),
-    "b200": ({"f32": 1125, "f16": 2250, "bf16": 2250}, 8000, 180),
+    "a100-sxm-40": ({"f32": 19.5, "tf32": 156, "f16": 312, "bf16": 312}, 1555, 40),
+    "a100-sxm-80": ({"f32": 19.5, "tf32": 156, "f16": 312, "bf16": 312}, 2039, 80),
+    "a100-pcie-80": ({"f32": 19.5, "tf32": 156, "f16": 312, "bf16": 312}, 1935, 80),
+    "h100-sxm": ({"f32": 67, "tf32": 495, "f16": 989, "bf16": 989}, 3350, 80),
+    "h200": ({"f32": 67, "tf32": 495, "f16": 989, "bf16": 989}, 4800, 141),
+    "b200": ({"f32": 75, "tf32": 1125, "f16": 2250, "bf16": 2250}, 8000, 180),
     "mi300x": ({"f32": 163.4, "f16": 1307, "bf16": 1307}, 5300, 192),
 }
-F32_MEANS = {"mi300x": "f32 is the FP32 matrix rate"}  # everywhere else TF32
+F32_MEANS = {"mi300x": "f32 is the FP32 matrix rate"}
 
 # Medians of public profiler traces on V100 and A100; see notes.host.
 HOST = {"kind": "async", "run_op_us": 6, "collective_us": 15, "event_us": 1.5, "copy_us": 8,
@@ -162,7 +162,7 @@ def topology_section(entry):
 
 def cluster(entry, csv_directory):
     """The cluster file's content for one entry of SHIPPED, or one made from options."""
-    f32 = F32_MEANS.get(entry["gpu"], "f32 is the TF32 rate")
+    f32 = F32_MEANS.get(entry["gpu"], "f32 is the rate without tensor cores")
     document = {"schema": "dovetail.cluster/1", "kind": "cluster", "name": entry["name"],
                 "origin": entry["origin"], "licence": LICENCE}
     if "date" in entry:

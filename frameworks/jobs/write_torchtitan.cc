@@ -232,7 +232,7 @@ JobWriter torchtitan_writer() {
           .title = "torchtitan 0.2.2",
           .writes = "a job as TOML",
           .paste = "CONFIG_FILE=FILE ./run_train.sh",
-          .unsaid = {{"products", "it has no products of fp4"},
+          .unsaid = {{"products", "it has products of fp8 or of the training type"},
                      {"sp", "its tensor parallelism is with sequence parallelism"},
                      {"etp", "without ep= experts are not cut"},
                      {"schedule", "without chunks its pipelines are 1F1B"},

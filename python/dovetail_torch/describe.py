@@ -103,6 +103,13 @@ def _memory(size, flop=0):
     return {"kind": "memory", "traffic_bytes": size, "work_flop": flop}
 
 
+def _is_in_tf32(name):
+    """Whether this process multiplies f32 in tensor cores: convolutions by default, matrices when it was asked to."""
+    if "convolution" in name:
+        return torch.backends.cudnn.allow_tf32
+    return torch.get_float32_matmul_precision() != "highest"
+
+
 def _product(a, b):
     return [_gemm(a.shape[-2], b.shape[-1], a.shape[-1], a.shape[0] if a.dim() == 3 else 1)]
 
@@ -271,6 +278,8 @@ class _Log(TorchDispatchMode):
             dtype = results[0].dtype
             if dtype not in DTYPES:
                 raise ValueError(f"a matrix product of {dtype}: the tool knows {', '.join(DTYPES.values())}")
+            if dtype == torch.float32 and _is_in_tf32(name):
+                kernels = [{**one, "operands": "tf32"} if one["kind"] == "gemm" else one for one in kernels]
         else:
             formula = flop_registry.get(func._overloadpacket)
             kernels, dtype = [_memory(size, formula(*args, **kwargs, out_val=out) if formula else 0)], None

@@ -118,7 +118,7 @@ TEST_F(BadInputTest, WhatNoStepTakes) {
     return "explore --workload resnet50 --cluster " +
            shipped_with("clusters/a100x8.json", from, to);
   };
-  expect_refused(explore("\"f32\": 156000000000000.0", "\"f32\": 1"),
+  expect_refused(explore("\"tf32\": 156000000000000.0", "\"tf32\": 1"),
                  "cluster a100x8: op conv1.forward would take 2305843009 s; expected at most "
                  "1000000 s (eleven days)");
   expect_refused(explore("\"run_op_us\": 6", "\"run_op_us\": 1e12"),

@@ -132,7 +132,7 @@ const std::vector<Drawn> kAnything = {
     {"lora_on", {"attention", "all-linear"}},
     {"grads", {"f32", "bf16", "f16"}},
     {"reduce", {"f32", "bf16", "f16"}},
-    {"products", {"own", "fp8", "fp4"}},
+    {"products", {"own", "tf32", "fp8", "fp4"}},
     {"master", {"4", "2", "0"}},
     {"states", {"8", "6", "4", "2"}},
     {"recompute", {"none", "selective", "full"}},

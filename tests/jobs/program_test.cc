@@ -10,6 +10,7 @@
 
 #include <map>
 
+#include "base/error.h"
 #include "jobs/decisions.h"
 #include "jobs/text.h"
 #include "lower/lower.h"
@@ -48,6 +49,27 @@ TEST_P(JobProgramTest, IsSoundAndItsPlanIsLegal) {
   const std::vector<schedule::Problem> found =
       schedule::verify(program, lowered.program, result.schedule.merge);
   EXPECT_TRUE(found.empty()) << found.front().message;
+}
+
+TEST(JobProgramTest, Tf32IsOfAllProductsOfF32) {
+  const auto operands_of = [](const std::string& job) {
+    std::map<schedule::Operands, int> count;
+    for (const schedule::Op& op : program_of(parse_job(job)).ops) {
+      for (const schedule::Kernel& kernel : schedule::kernels_of(op.work)) {
+        const auto* gemm = std::get_if<schedule::GemmWork>(&kernel);
+        if (gemm != nullptr) ++count[gemm->operands];
+      }
+    }
+    return count;
+  };
+  const auto full = operands_of("llama3_8b:dp=2,dtype=f32");
+  ASSERT_EQ(full.size(), 1U);
+  EXPECT_EQ(full.begin()->first, schedule::Operands::Own);
+  const auto tf32 = operands_of("llama3_8b:dp=2,dtype=f32,products=tf32");
+  ASSERT_EQ(tf32.size(), 1U);
+  EXPECT_EQ(tf32.begin()->first, schedule::Operands::Tf32);
+  EXPECT_EQ(tf32.begin()->second, full.begin()->second);
+  EXPECT_THROW(static_cast<void>(parse_job("llama3_8b:dp=2,products=tf32")), InputError);
 }
 
 TEST_P(JobProgramTest, ForwardHasTheFlopOfItsTokens) {

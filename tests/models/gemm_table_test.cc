@@ -162,8 +162,43 @@ TEST(GemmTableTest, AMachineWithoutUnitsForThemSaysWhatItHas) {
     FAIL();
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), HasSubstr("op up is a GEMM of fp8, but compute.gemm.flop_per_s has "
-                                        "only f32, f16, bf16"));
+                                        "only f32, f16, bf16, tf32"));
   }
+}
+
+// 2 x 8192^3 FLOP at 0.82 of 19.5 and of 156 TFLOP/s.
+TEST(GemmTableTest, F32IsMultipliedWithoutTensorCoresUnlessTheProductSaysSo) {
+  const auto ms_on_a100 = [](schedule::Operands operands) {
+    schedule::Op op = product_of(operands);
+    op.dtype = schedule::DType::F32;
+    const Cluster cluster = load_cluster("a100x8", DOVETAIL_SOURCE_DIR "/models/clusters");
+    OpModel model{.machine = "a100x8", .compute = cluster.compute};
+    model.compute->efficiency = 0.82;
+    return to_us(model.price(op).by_class.front()) / 1e3;
+  };
+  EXPECT_NEAR(ms_on_a100(schedule::Operands::Own), 68.76, 0.01);
+  EXPECT_NEAR(ms_on_a100(schedule::Operands::Tf32), 8.60, 0.01);
+}
+
+// A kernel was measured as the machine multiplied f32 on that day.
+TEST(GemmTableTest, AMeasuredKernelServesF32InEitherWay) {
+  schedule::Op op = product_of(schedule::Operands::Tf32);
+  op.dtype = schedule::DType::F32;
+  const MeasuredKernel kernel{
+      .dtype = op.dtype, .work = gemm(8192, 8192, 8192), .time = from_us(7)};
+  EXPECT_EQ(KernelTable({kernel}, std::nullopt).time(op), from_us(7));
+  op.dtype = schedule::DType::BF16;
+  EXPECT_EQ(KernelTable({kernel}, std::nullopt).time(op), std::nullopt);
+}
+
+// Without a rate of tf32 it is that of f32.
+TEST(GemmTableTest, AMachineWithoutTf32MultipliesF32) {
+  Roofline roofline;
+  roofline.gemm_peak[schedule::DType::F32] = FlopPerSecond(1e13);
+  const auto rate = roofline.peak(schedule::DType::F32, schedule::Operands::Tf32);
+  ASSERT_TRUE(rate.has_value());
+  EXPECT_EQ(rate->count(), 1e13);
+  EXPECT_FALSE(roofline.peak(schedule::DType::F32, schedule::Operands::Fp8).has_value());
 }
 
 // A machine written by hand has peaks alone.

@@ -159,11 +159,26 @@ TEST(ZooWorkTest, NeedsTwoFlopPerWeightAndTokenBesideAttention) {
   EXPECT_NEAR(2 * llama, 4096 * (2 * 6.607077376 + 2.147483648), 1e-3);
 }
 
+// As a product of the zoo in f32 is.
+GemmWork in_tf32(GemmWork work) {
+  work.operands = schedule::Operands::Tf32;
+  return work;
+}
+
+TEST(ZooWorkTest, MultipliesF32InTensorCores) {
+  const auto product_of = [](schedule::DType dtype) {
+    const Program program = zoo_program("resnet50", {.batch = 2, .dtype = dtype});
+    return std::get<GemmWork>(op_named(program, "fc.forward").work).operands;
+  };
+  EXPECT_EQ(product_of(schedule::DType::F32), schedule::Operands::Tf32);
+  EXPECT_EQ(product_of(schedule::DType::BF16), schedule::Operands::Own);
+}
+
 // 512 tokens x 2 of 8 experts: 128 rows each, and so 12.9e9 active parameters, as published.
 TEST(ZooWorkTest, SendsAQuarterOfTheTokensToEachExpertOfMixtral) {
   const Program program = zoo_program("mixtral_8x7b", {.batch = 1, .sequence = 512});
   const Op& op = op_named(program, "model.layers.0.block_sparse_moe.experts.3.w1.forward");
-  EXPECT_EQ(std::get<GemmWork>(op.work), (GemmWork{.m = 128, .n = 14336, .k = 4096}));
+  EXPECT_EQ(std::get<GemmWork>(op.work), in_tf32({.m = 128, .n = 14336, .k = 4096}));
   double weights = 0;
   for (const Op& each : program.ops) {
     const bool attention = each.name.find("scores") != std::string::npos ||
@@ -180,21 +195,21 @@ TEST(ZooWorkTest, ComputesAttentionForEveryHeadOfEverySample) {
   const Program program = zoo_program("llama2_70b", {.batch = 2, .sequence = 2048});
   const Op& scores = op_named(program, "model.layers.0.self_attn.scores.forward");
   EXPECT_EQ(std::get<GemmWork>(scores.work),
-            (GemmWork{.m = 2048, .n = 2048, .k = 128, .count = 128}));
+            in_tf32({.m = 2048, .n = 2048, .k = 128, .count = 128}));
   const Op& context = op_named(program, "model.layers.0.self_attn.context.forward");
   EXPECT_EQ(std::get<GemmWork>(context.work),
-            (GemmWork{.m = 2048, .n = 128, .k = 2048, .count = 128}));
+            in_tf32({.m = 2048, .n = 128, .k = 2048, .count = 128}));
   const Op& keys = op_named(program, "model.layers.0.self_attn.k_proj.forward");
-  EXPECT_EQ(std::get<GemmWork>(keys.work), (GemmWork{.m = 4096, .n = 1024, .k = 8192}));
+  EXPECT_EQ(std::get<GemmWork>(keys.work), in_tf32({.m = 4096, .n = 1024, .k = 8192}));
 }
 
 // conv1 of ResNet: 112 x 112 pixels of 64 channels from windows of 3 x 7 x 7.
 TEST(ZooWorkTest, CountsAConvolutionAsTheProductItImplies) {
   const Program program = zoo_program("resnet50", {.batch = 2});
   EXPECT_EQ(std::get<GemmWork>(op_named(program, "conv1.forward").work),
-            (GemmWork{.m = 2 * 112 * 112, .n = 64, .k = 147}));
+            in_tf32({.m = 2 * 112 * 112, .n = 64, .k = 147}));
   EXPECT_EQ(std::get<GemmWork>(op_named(program, "conv1.backward.weight").work),
-            (GemmWork{.m = 64, .n = 147, .k = 2 * 112 * 112}));
+            in_tf32({.m = 64, .n = 147, .k = 2 * 112 * 112}));
 }
 
 // One image after conv1: 64 x 112 x 112 x 4 bytes = 3211264. ReLU: read and write forward; read
