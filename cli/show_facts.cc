@@ -54,6 +54,11 @@ std::string host_of(const models::HostModel& host) {
 }
 
 std::string contention_of(const models::Contention& contention) {
+  if (const auto& gpu = contention.multiprocessors) {
+    return "a collective holds " + std::to_string(gpu->ctas) + " of " + std::to_string(gpu->count) +
+           " multiprocessors, an all-reduce " + std::to_string(gpu->all_reduce_ctas) +
+           ", one over several nodes " + std::to_string(gpu->network_ctas);
+  }
   return "compute takes x" + fixed(contention.compute_slowdown, 3) +
          " beside a collective, a collective x" + fixed(contention.collective_slowdown, 3) +
          " beside compute";

@@ -62,7 +62,9 @@ std::optional<Duration> step_of(const yardsticks::Row& row, const std::string& d
   try {
     const models::Cluster cluster =
         predict::load_cluster(family + "x" + std::to_string(row.job->layout.world()), data_dir);
-    return predict::predict_job(*row.job, cluster).step;
+    return predict::predict_job(*row.job, cluster,
+                                {.policy = row.policy, .synchronous = row.synchronous})
+        .step;
   } catch (const InputError&) {
     return std::nullopt;
   }

@@ -158,6 +158,19 @@ std::string several_systems(const std::set<const CollectiveSeries*>& used) {
   return sentence;
 }
 
+// What of the GPU stands elsewhere in the file is added.
+Contention contention_of(const Cluster& cluster) {
+  Contention contention = cluster.contention;
+  if (!contention.multiprocessors) return contention;
+  Multiprocessors& gpu = *contention.multiprocessors;
+  if (cluster.compute && !gpu.memory) gpu.memory = cluster.compute->memory;
+  if (cluster.topology && !gpu.cta_rate) {
+    const NodeLinks& node = cluster.topology->node;
+    set_cta_rates(gpu, node.rate, node.all_reduce_rate.value_or(node.rate));
+  }
+  return contention;
+}
+
 }  // namespace
 
 OpModel op_model(const Cluster& cluster) {
@@ -211,7 +224,7 @@ Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
     costs.scales = scale->second;
   }
   costs.host = cluster.host;
-  if (!cluster.contention.none()) costs.contention_by_class = {cluster.contention};
+  if (!cluster.contention.none()) costs.contention_by_class = {contention_of(cluster)};
   apply(cluster.what_if, costs);
   return costs;
 }

@@ -218,6 +218,48 @@ HostModel read_host(JsonObject object, HostModel host) {
   return host;
 }
 
+namespace {
+
+constexpr std::int64_t kMostCtas = 1024;
+
+Multiprocessors read_multiprocessors(JsonObject object) {
+  const auto ctas_or = [&object](std::string_view key, std::int64_t otherwise) {
+    object.ignore(key);
+    return object.integer_or(key, otherwise, 0, kMostCtas);
+  };
+  const auto rate_if = [&object](std::string_view key) -> std::optional<BytesPerSecond> {
+    object.ignore(key);
+    if (!object.has(key)) return std::nullopt;
+    return BytesPerSecond(object.number(key, kLeastRate, kMostRate));
+  };
+  Multiprocessors gpu;
+  gpu.count = object.integer("count", 1, kMostCtas);
+  gpu.ctas = object.integer("ctas", 0, kMostCtas);
+  gpu.all_reduce_ctas = ctas_or("all_reduce_ctas", gpu.ctas);
+  gpu.network_ctas = ctas_or("network_ctas", gpu.ctas);
+  gpu.memory = rate_if("memory_bytes_per_s");
+  gpu.cta_rate = rate_if("cta_bytes_per_s");
+  gpu.all_reduce_cta_rate = rate_if("all_reduce_cta_bytes_per_s");
+  object.done();
+  return gpu;
+}
+
+ordered_json multiprocessors_json(const Multiprocessors& gpu) {
+  ordered_json object = {{"count", gpu.count},
+                         {"ctas", gpu.ctas},
+                         {"all_reduce_ctas", gpu.all_reduce_ctas},
+                         {"network_ctas", gpu.network_ctas}};
+  const auto put_rate = [&object](const char* key, const std::optional<BytesPerSecond>& rate) {
+    if (rate) object[key] = rate->count();
+  };
+  put_rate("memory_bytes_per_s", gpu.memory);
+  put_rate("cta_bytes_per_s", gpu.cta_rate);
+  put_rate("all_reduce_cta_bytes_per_s", gpu.all_reduce_cta_rate);
+  return object;
+}
+
+}  // namespace
+
 Contention read_contention(JsonObject object) {
   Contention contention;
   optional_keys(object, {"compute_slowdown", "collective_slowdown"});
@@ -231,6 +273,14 @@ Contention read_contention(JsonObject object) {
   contention.collective_cpu = us_or(object, "collective_cpu_us", Duration{});
   contention.gemm_slowdown = optional_slowdown("gemm_slowdown");
   contention.memory_slowdown = optional_slowdown("memory_slowdown");
+  object.ignore("multiprocessors");
+  if (object.has("multiprocessors")) {
+    if (contention != Contention{}) {
+      object.value().fail(
+          "multiprocessors: expected no slow-downs beside it, which are measured ones");
+    }
+    contention.multiprocessors = read_multiprocessors(object.object("multiprocessors"));
+  }
   object.done();
   return contention;
 }
@@ -338,6 +388,8 @@ ordered_json written(const HostModel& host) {
 }
 
 ordered_json written(const Contention& contention) {
+  if (contention.multiprocessors)
+    return {{"multiprocessors", multiprocessors_json(*contention.multiprocessors)}};
   ordered_json object = {{"compute_slowdown", finite(contention.compute_slowdown)},
                          {"collective_slowdown", finite(contention.collective_slowdown)},
                          {"collective_cpu_us", to_us(contention.collective_cpu)}};

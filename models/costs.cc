@@ -146,6 +146,12 @@ std::ostream& operator<<(std::ostream& out, const Costs& costs) {
   print_collectives(out, costs);
   for (const Contention& contention : costs.contention_by_class) {
     if (contention.none()) continue;
+    if (const auto& gpu = contention.multiprocessors) {
+      out << "  contention: collectives hold " << gpu->ctas << " of " << gpu->count
+          << " multiprocessors, all-reduces " << gpu->all_reduce_ctas << ", over several nodes "
+          << gpu->network_ctas << '\n';
+      continue;
+    }
     out << "  contention: compute x" << contention.compute_slowdown << ", collective x"
         << contention.collective_slowdown << ", " << dovetail::to_string(contention.collective_cpu)
         << " of processor time a collective\n";

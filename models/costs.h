@@ -23,7 +23,8 @@
 //
 // Contention. Rates, not whole-op factors: while a compute op and a collective of one rank are in
 // flight together, the op progresses at 1 / compute_slowdown and the collective at 1 /
-// collective_slowdown. Several collectives at once share the links that they load (sim/rates.h).
+// collective_slowdown; or, where only the GPU is known, the op at what the collective leaves it of multiprocessors and memory
+// (multiprocessors.h). Several collectives at once share the links that they load (sim/rates.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -32,6 +33,7 @@
 #include "base/random.h"
 #include "base/units.h"
 #include "models/collective_table.h"
+#include "models/multiprocessors.h"
 #include "models/op_costs.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
@@ -69,6 +71,7 @@ struct Contention {
   // Of ops of one class, where it was measured apart; absent: compute_slowdown.
   std::optional<double> gemm_slowdown{};
   std::optional<double> memory_slowdown{};
+  std::optional<Multiprocessors> multiprocessors{};  // of a GPU on which no slow-down was measured
 
   [[nodiscard]] double slowdown_of(KernelClass kernel) const {
     if (kernel == KernelClass::Gemm) return gemm_slowdown.value_or(compute_slowdown);

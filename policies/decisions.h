@@ -142,6 +142,7 @@ struct BucketPlacement {
   std::int32_t groups = 16;  // process groups that have communication streams of their own, at most
   std::int32_t streams =
       1;  // communication streams, each with a communicator, over which buckets are dealt
+  std::int32_t max_ctas = 0;  // most thread blocks of a collective (Placement)
   friend bool operator==(const BucketPlacement&, const BucketPlacement&) = default;
 };
 

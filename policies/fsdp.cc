@@ -76,6 +76,7 @@ class GatherPlacer {
       : program_(program),
         gathers_(*policy.decisions.gathers),
         stream_(placement(policy).streams - 1),
+        max_ctas_(placement(policy).max_ctas),
         parameter_(parameters_of(program)),
         result_(result) {}
 
@@ -276,6 +277,7 @@ class GatherPlacer {
       gather.bucket = blocks_[stay.block].bucket;
       gather.readers = stay.readers;
       gather.stream = CommStream{stream_};
+      gather.max_ctas = max_ctas_;
       // Behind the role's op before the place.
       for (std::size_t place = stay.launch; place > 0; --place) {
         if (program_.role_of(program_.ops[place - 1]) != role_) continue;
@@ -310,6 +312,7 @@ class GatherPlacer {
   const Program& program_;
   const Gathers& gathers_;
   std::int32_t stream_ = 0;
+  std::int32_t max_ctas_ = 0;
   IdTable<TensorId, TensorId> parameter_;         // of a gradient
   IdTable<TensorId, std::int32_t> block_of_{-1};  // of a parameter
   PolicyResult& result_;

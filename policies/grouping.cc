@@ -186,6 +186,7 @@ void append_buckets(Schedule& schedule, const Groups& groups, const BucketPlacem
     bucket.mode = placement.mode;
     bucket.wait = placement.wait;
     bucket.scope = placement.scope;
+    bucket.max_ctas = placement.max_ctas;
     bucket.pad_to = group.pad_to;
     bucket.align_to = group.align_to;
     bucket.closed_by = group.closed_by;

@@ -109,6 +109,14 @@ constexpr PolicyOption kStreams = {
     },
     [](const Decisions& decisions) { return std::to_string(placement_of(decisions).streams); }};
 
+constexpr std::int32_t kMostCtas = 1024;
+constexpr PolicyOption kCtas = {
+    "ctas", Decision::Placement,
+    [](Decisions& decisions, const Typed& typed) {
+      placing(decisions).max_ctas = small_number(typed, kMostCtas);
+    },
+    [](const Decisions& decisions) { return typed::positive(placement_of(decisions).max_ctas); }};
+
 // One term of a policy as it was typed, and what it decides alone.
 struct Term {
   const PolicyDefinition* policy = nullptr;
@@ -288,6 +296,7 @@ std::vector<PolicyOption> options_of(const PolicyDefinition& policy) {
   all.push_back(kCollectives);
   add(policy.others);
   all.push_back(kStreams);
+  all.push_back(kCtas);
   return all;
 }
 

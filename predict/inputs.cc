@@ -138,7 +138,7 @@ Inputs from_own_machine(const InputOptions& options) {
       .summary = std::move(summary)};
 }
 
-// The compute of another machine in place of the cluster's own, measured or not.
+// The compute of another machine in place of the cluster's own, measured or not, and what collectives take from it.
 void take_gpu(const std::string& name, const std::string& data_dir, models::Cluster& cluster) {
   const models::Cluster other = models::load_cluster(name, data_dir + "/clusters");
   if (cluster.backend != models::BackendKind::Cuda || !other.compute) {
@@ -149,6 +149,7 @@ void take_gpu(const std::string& name, const std::string& data_dir, models::Clus
   cluster.kernels.clear();
   cluster.passes.clear();
   cluster.copy = other.copy;
+  cluster.contention = other.contention;
 }
 
 }  // namespace

@@ -37,14 +37,18 @@ std::optional<FlopPerSecond> peak_rate(const jobs::Job& job, const models::Clust
 
 namespace {
 
+std::string policy_of(const jobs::Job& job, const OwnTravel& own) {
+  return own.policy.empty() ? jobs::policy_text(job) : jobs::policy_text(job, own.policy);
+}
+
 struct Step {
   Duration time{};
   std::vector<StageParts> stages = {};
   const PublicError* error = nullptr;
 };
 
-Step played(const jobs::Job& job, const models::Cluster& cluster) {
-  const auto [lowered, costs] = lower_job(job, cluster);
+Step played(const jobs::Job& job, const models::Cluster& cluster, const OwnTravel& own) {
+  const auto [lowered, costs] = lower_job(job, cluster, own);
   sim::CompiledProgram compiled;
   sim::Workspace workspace;
   const sim::SteadyState steady = sim::find_steady_state(lowered, costs, compiled, workspace);
@@ -74,7 +78,8 @@ jobs::Job with_micro_batches(jobs::Job job, std::int64_t count) {
 // and to each part of it. Three steps of few micro-batches show whether that holds, and then the step of any number
 // follows; nothing where it does not hold, or where those three have no fewer micro-batches to play. Where links are shared
 // between nodes it holds but for a ten-thousandth of a round; that is enough where all of them would take many seconds to play.
-std::optional<Step> continued(const jobs::Job& job, const models::Cluster& cluster) {
+std::optional<Step> continued(const jobs::Job& job, const models::Cluster& cluster,
+                              const OwnTravel& own) {
   constexpr Duration kRounding{4};  // of rates (sim/steady.h)
   constexpr std::int64_t kMostLayers =
       10'000;  // of all micro-batches, to play in a second or a few
@@ -85,7 +90,8 @@ std::optional<Step> continued(const jobs::Job& job, const models::Cluster& clust
   if (3 * (few + round) >= count || (count - few) % round != 0) return std::nullopt;
   std::array<Step, 3> steps;
   for (std::int64_t i = 0; i < 3; ++i) {
-    steps[static_cast<std::size_t>(i)] = played(with_micro_batches(job, few + i * round), cluster);
+    steps[static_cast<std::size_t>(i)] =
+        played(with_micro_batches(job, few + i * round), cluster, own);
   }
   const std::int64_t rounds = (count - few) / round - 2;  // beyond the third
   const std::vector<Duration*> first = parts_of(steps[0]);
@@ -106,20 +112,24 @@ std::optional<Step> continued(const jobs::Job& job, const models::Cluster& clust
 
 }  // namespace
 
-LoweredJob lower_job(const jobs::Job& job, const models::Cluster& cluster) {
+LoweredJob lower_job(const jobs::Job& job, const models::Cluster& cluster, const OwnTravel& own) {
   require_room(job, cluster);
   schedule::Program program = jobs::program_of(job);
   models::Costs costs = models::costs_for(cluster, program);
-  const schedule::Schedule schedule =
-      schedule::make_schedule(program, schedule::parse_policy(jobs::policy_text(job)));
+  schedule::Schedule schedule =
+      schedule::make_schedule(program, schedule::parse_policy(policy_of(job, own)));
+  if (own.synchronous) {
+    for (schedule::Bucket& bucket : schedule.buckets) bucket.stream = schedule::InlineStream{};
+  }
   return {.program = schedule::lower(std::move(program), schedule).program,
           .costs = std::move(costs)};
 }
 
-JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster) {
-  JobPrediction found{.job = job, .policy = jobs::policy_text(job)};
-  std::optional<Step> step = continued(job, cluster);
-  if (!step) step = played(job, cluster);
+JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
+                          const OwnTravel& own) {
+  JobPrediction found{.job = job, .policy = policy_of(job, own)};
+  std::optional<Step> step = continued(job, cluster, own);
+  if (!step) step = played(job, cluster, own);
   found.step = step->time;
   found.error = step->error;
   found.stages = std::move(step->stages);

@@ -41,17 +41,26 @@ struct JobPrediction {
   [[nodiscard]] bool fits() const { return !capacity || peak() <= *capacity; }
 };
 
+// How gradients travel where somebody wrote that himself, in place of what the job decides.
+struct OwnTravel {
+  std::string policy = {};   // words of policies (jobs/decisions.h); empty: as the job decides
+  bool synchronous = false;  // compute waits for each reduction where it is launched
+  friend bool operator==(const OwnTravel&, const OwnTravel&) = default;
+};
+
 // Throws InputError where the cluster has too few ranks, or no time for an op or a collective. The step of many
 // micro-batches follows from three of few where each further one adds the same: exactly, or to within a thousandth above
 // 10,000 layers x micro-batches.
-JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster);
+JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
+                          const OwnTravel& own = {});
 
 // Its commands by its own decisions, and what they cost. Throws as predict_job does.
 struct LoweredJob {
   schedule::ScheduledProgram program;
   models::Costs costs;
 };
-LoweredJob lower_job(const jobs::Job& job, const models::Cluster& cluster);
+LoweredJob lower_job(const jobs::Job& job, const models::Cluster& cluster,
+                     const OwnTravel& own = {});
 
 // The rate against which the job's products count; absent where the cluster does not say.
 std::optional<FlopPerSecond> peak_rate(const jobs::Job& job, const models::Cluster& cluster);

@@ -20,7 +20,7 @@ import csv
 import pathlib
 import statistics
 
-from import_nccl_tests import CONTENTION, HOST, write
+from import_nccl_tests import HOST, contention_of, write
 
 KINDS = {"all_reduce": "all-reduce", "reduce_scatter": "reduce-scatter",
          "all_gather": "all-gather", "alltoall": "all-to-all"}
@@ -172,7 +172,7 @@ def family(name, nccl_times, bandwidth_by_nodes, start, hop):
             "compute": compute_words(name, products),
             "host": "PyTorch's own: medians of public profiler traces on V100 and A100, from one launch of a kernel to "
                     "the next and of one call of a collective; uncalibrated",
-            "contention": "published mean over training on 4 GPUs, arXiv 2507.03114; uncalibrated",
+            "contention": contention_of(name)[1],
         },
         "ranks": 8, "backend": "cuda",
         "collectives": [
@@ -193,7 +193,7 @@ def family(name, nccl_times, bandwidth_by_nodes, start, hop):
                      "efficiency": about["efficiency"], **({"table": products} if products else {})},
             "memory_bytes_per_s": about["memory"] * 1e9, "kernel_overhead_us": 0,
             "memory_bytes": about["capacity"] * 2**30},
-        "host": {**HOST, "run_op_us": 26, "collective_us": 70}, "contention": CONTENTION,
+        "host": {**HOST, "run_op_us": 26, "collective_us": 70}, "contention": contention_of(name)[0],
     }
 
 

@@ -39,7 +39,11 @@ F32_MEANS = {"mi300x": "f32 is the FP32 matrix rate"}
 # Medians of public profiler traces on V100 and A100; see notes.host.
 HOST = {"kind": "async", "run_op_us": 6, "collective_us": 15, "event_us": 1.5, "copy_us": 8,
         "launch_latency_us": 7, "launch_gap_us": 1}
-CONTENTION = {"compute_slowdown": 1.19, "collective_slowdown": 1, "collective_cpu_us": 0}
+PUBLISHED_MEAN = {"compute_slowdown": 1.19, "collective_slowdown": 1, "collective_cpu_us": 0}
+# Multiprocessors, and NCCL's thread blocks of a ring in a node, of an all-reduce there, of either over several nodes
+# (models/multiprocessors.h).
+CTAS = {"a100": (108, 24, 24, 16), "h100": (132, 24, 16, 16), "h200": (132, 24, 16, 16), "b200": (148, 32, 24, 32),
+        "gb200": (148, 32, 24, 32), "b300": (148, 32, 24, 32), "gb300": (148, 32, 24, 32)}
 
 STAS = "github.com/stas00/ml-engineering : network/README.md (at 744d01e1)"
 AZURE = "github.com/JingchaoZhang/JingchaoZhang.github.io : _posts/"
@@ -152,6 +156,18 @@ def compute_section(gpu):
             "memory_bytes": capacity * 2**30}
 
 
+def contention_of(gpu, nodes=1):
+    """The section, and what the file says of it. On PCIe NCCL's channels are not known."""
+    if (name := gpu.split("-sxm")[0]) not in CTAS:
+        return PUBLISHED_MEAN, "published mean over training on 4 GPUs, arXiv 2507.03114; uncalibrated"
+    count, ring, all_reduce, network = CTAS[name]
+    if nodes > 1:
+        ring = all_reduce = network
+    section = {"count": count, "ctas": ring, "all_reduce_ctas": all_reduce, "network_ctas": network}
+    return ({"multiprocessors": section}, "derived, not measured: NCCL's thread blocks and memory traffic beside compute "
+                                          "(models/multiprocessors.h)")
+
+
 def topology_section(entry):
     """Of one node of eight, as its family has it (import_nccl_families.py), for what was not measured here."""
     family = ROOT / "models/clusters" / f"{entry['gpu'].split('-sxm')[0]}.json"
@@ -174,7 +190,7 @@ def cluster(entry, csv_directory):
         "collectives": entry["table"],
         "compute": f"{peaks}; uncalibrated; {f32}",
         "host": "medians of public profiler traces on V100 and A100; uncalibrated",
-        "contention": "published mean over training on 4 GPUs, arXiv 2507.03114; uncalibrated",
+        "contention": contention_of(entry["gpu"], entry["nodes"])[1],
     }
     document.update({"ranks": entry["ranks"], "backend": "cuda"})
     document["collectives"] = [
@@ -184,7 +200,7 @@ def cluster(entry, csv_directory):
         for collective, file in entry["tables"].items()]
     document.update(topology_section(entry))
     document.update({"compute": compute_section(entry["gpu"]), "host": HOST,
-                     "contention": CONTENTION})
+                     "contention": contention_of(entry["gpu"], entry["nodes"])[0]})
     return document
 
 

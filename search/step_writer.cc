@@ -225,12 +225,19 @@ const StepWriter::Price& StepWriter::price(const BucketChoice& choice) {
                                : std::lcm(data_.bucket.pad_to.count(), shards * data_.element);
   const Bytes size((data_.extent(choice) + pad - 1) / pad * pad);
   known = {.begin = choice.begin, .end = choice.end, .skip = choice.skip, .take = choice.take};
-  known.travel = sim::transfer_cost(data_.costs, data_.bucket.collective, data_.group, size);
+  known.travel = sim::transfer_cost(
+      data_.costs,
+      sim::Message{
+          .kind = data_.bucket.collective, .bytes = size, .max_ctas = data_.bucket.max_ctas},
+      data_.group);
   if (data_.scales_before) known.scale = data_.costs.scale(size);
   if (data_.scales_after) known.scale = data_.costs.scale(Bytes(size.count() / shards));
   if (data_.sharding) {
-    known.gather = sim::transfer_cost(data_.costs, schedule::Collective::AllGather, data_.group,
-                                      data_.parameters(size.count()));
+    known.gather = sim::transfer_cost(data_.costs,
+                                      sim::Message{.kind = schedule::Collective::AllGather,
+                                                   .bytes = data_.parameters(size.count()),
+                                                   .max_ctas = data_.bucket.max_ctas},
+                                      data_.group);
     price_update(choice, known);
   }
   return known;

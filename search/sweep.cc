@@ -15,6 +15,12 @@
 namespace dovetail::search {
 namespace {
 
+// Thread blocks are a setting of NCCL, whatever the framework is told.
+void keep_ctas(const schedule::Schedule& asked, schedule::Schedule& there) {
+  if (asked.buckets.empty()) return;
+  for (schedule::Bucket& bucket : there.buckets) bucket.max_ctas = asked.buckets.front().max_ctas;
+}
+
 using schedule::Policy;
 
 // The limits that a sweep changes, where the policy has some.
@@ -124,7 +130,14 @@ class Sweeper {
     if (weighed.candidate) {
       SweepRow row{*std::move(weighed.candidate), {}, {}, {}};
       if (const schedule::ByLimits* limits = limits_in(spec)) row.first_bucket = limits->first;
-      if (auto said = options_.framework->says(spec, gradients_)) run_there(row, *std::move(said));
+      if (auto said = options_.framework->says(spec, gradients_)) {
+        const std::int32_t ctas = schedule::placement(spec).max_ctas;
+        // A file gives it up, and says so.
+        const bool is_told =
+            said->by == frameworks::ToldBy::Setting || said->by == frameworks::ToldBy::Default;
+        if (ctas > 0 && is_told) said->words += ", NCCL_MAX_CTAS=" + std::to_string(ctas);
+        run_there(row, *std::move(said));
+      }
       return row;
     }
     if (is_named) {
@@ -155,6 +168,7 @@ class Sweeper {
       Candidate& candidate = row.candidate;
       schedule::Schedule schedule =
           as_run(*options_.framework, planner_.program(), candidate.schedule);
+      if (!by_file) keep_ctas(candidate.schedule, schedule);
       if (schedule != candidate.schedule) {
         candidate.summary = planner_.evaluate(schedule);
         candidate.bounded = planner_.is_bounded(schedule);

@@ -183,10 +183,35 @@ const CommandGraph::Meet& CommandGraph::meeting(const schedule::ProcessGroup& gr
   return meet;
 }
 
-TransferCost transfer_cost(const models::Costs& costs, schedule::Collective kind,
-                           const schedule::ProcessGroup& group, Bytes bytes) {
-  TransferCost found{.time = costs.collective(kind, group, bytes)};
-  const models::CollectiveCost* cost = costs.find(costs.key(kind, group));
+namespace {
+
+// What it takes of the GPU, and how long at least with as many thread blocks as it may have.
+void take_of_gpu(TransferCost& found, const models::Multiprocessors& gpu,
+                 const models::GpuMessage& message) {
+  const Duration least = gpu.least_time(message);
+  found.time.isolated = std::max(found.time.isolated, least);
+  found.time.back_to_back = std::max(found.time.back_to_back, least);
+  found.gpu = {
+      .multiprocessors = static_cast<double>(gpu.ctas_of(message)) / static_cast<double>(gpu.count),
+      .memory = gpu.memory_share(message, found.time.isolated)};
+}
+
+}  // namespace
+
+TransferCost transfer_cost(const models::Costs& costs, const Message& message,
+                           const schedule::ProcessGroup& group) {
+  const Bytes bytes = message.bytes;
+  TransferCost found{.time = costs.collective(message.kind, group, bytes)};
+  const models::CollectiveKey key = costs.key(message.kind, group);
+  if (const auto gpu = costs.contention(Rank{0}).multiprocessors; gpu && key.ranks > 1) {
+    take_of_gpu(found, *gpu,
+                {.kind = message.kind,
+                 .ranks = key.ranks,
+                 .nodes = key.nodes,
+                 .bytes = bytes,
+                 .max_ctas = message.max_ctas});
+  }
+  const models::CollectiveCost* cost = costs.find(key);
   if (cost == nullptr) return found;
   found.curve = static_cast<std::int32_t>(cost - costs.collectives.data());
   if (cost->loads.empty()) return found;
@@ -197,7 +222,9 @@ TransferCost transfer_cost(const models::Costs& costs, schedule::Collective kind
 
 TransferCost transfer_cost(const models::Costs& costs, const schedule::Transfer& transfer,
                            const schedule::ProcessGroup& group) {
-  TransferCost found = transfer_cost(costs, transfer.kind, group, transfer.bytes);
+  TransferCost found = transfer_cost(
+      costs, Message{.kind = transfer.kind, .bytes = transfer.bytes, .max_ctas = transfer.max_ctas},
+      group);
   if (transfer.kind == schedule::Collective::SendRecv) found.sender = transfer.root;
   return found;
 }
@@ -254,6 +281,7 @@ void CommandGraph::add_transfer(std::span<const Place> places, const Meet& meet,
                       .isolated = cost.time.isolated.count(),
                       .back_to_back = cost.time.back_to_back.count(),
                       .latency = cost.latency.count(),
+                      .gpu = cost.gpu,
                       .curve = cost.curve,
                       .lanes = lane_set},
                      demands_, edges_);

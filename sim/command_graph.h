@@ -33,14 +33,21 @@ struct TransferCost {
   models::CollectiveTime time;
   Duration latency{};
   std::span<const models::LinkLoad> loads = {};
+  step::GpuShare gpu = {};                 // that it takes from what computes beside it
   std::optional<std::int32_t> curve = {};  // index into Costs::collectives
   // Of a send: the sender's index in its instance of the group. Absent: all send and receive.
   std::optional<std::int32_t> sender = {};
 };
 
-// That of a collective which is no send. Throws InputError where the machine has no curve for it.
-TransferCost transfer_cost(const models::Costs& costs, schedule::Collective kind,
-                           const schedule::ProcessGroup& group, Bytes bytes);
+// A collective that is no send.
+struct Message {
+  schedule::Collective kind = schedule::Collective::AllReduce;
+  Bytes bytes = Bytes(0);
+  std::int32_t max_ctas = 0;
+};
+// Throws InputError where the machine has no curve for it.
+TransferCost transfer_cost(const models::Costs& costs, const Message& message,
+                           const schedule::ProcessGroup& group);
 TransferCost transfer_cost(const models::Costs& costs, const schedule::Transfer& transfer,
                            const schedule::ProcessGroup& group);
 

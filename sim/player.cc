@@ -361,7 +361,9 @@ class EventLoop {
     for (const SlotId at : transfers_on_[l]) {
       const Flight& transfer = on(at);
       if (transfer.rate == 0) continue;
-      taken_[l].add(contention_[l], transfer.share, transfer.alone);
+      taken_[l].add(contention_[l], {.rate = transfer.share,
+                                     .alone = transfer.alone,
+                                     .gpu = graph_.transfer(transfer.node).gpu});
     }
     retime(on(lane), compute_rate(lane), now);
   }

@@ -89,7 +89,10 @@ bool LinkShares::fill() {
   return true;
 }
 
-void Taken::add(const models::Contention& contention, double rate, std::int64_t alone) {
+void Taken::add(const models::Contention& contention, const Transfer& transfer) {
+  const auto& [rate, alone, takes] = transfer;
+  gpu.multiprocessors += takes.multiprocessors;
+  gpu.memory += rate * takes.memory;
   const std::int64_t busy = std::min(contention.collective_cpu.count(), alone);
   core += rate * static_cast<double>(busy) / static_cast<double>(alone);
   for (const models::KernelClass kernel :
@@ -100,8 +103,10 @@ void Taken::add(const models::Contention& contention, double rate, std::int64_t 
 
 double Taken::left(models::KernelClass kernel) const {
   constexpr double kLeast = 1.0 / 64;
-  const double left =
+  double left =
       std::max(0.0, 1 - core) * std::max(0.0, 1 - compute[static_cast<std::size_t>(kernel)]);
+  left *= std::max(0.0, 1 - gpu.multiprocessors);
+  if (kernel == models::KernelClass::Memory) left *= std::max(0.0, 1 - gpu.memory);
   return std::clamp(left, kLeast, 1.0);
 }
 

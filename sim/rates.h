@@ -10,7 +10,9 @@
 //             1 - 1 / slow-down of it, by the class of the op's kernel, as calibrated
 //   core      of each rank whose host is its compute stream: a collective takes its processor time,
 //             spread over its duration
-// A transfer that moves at a part of its rate takes that part from compute and core.
+//   GPU       where no slow-down was measured (models/multiprocessors.h): the multiprocessors that a transfer holds, of any
+//             op, and its memory traffic, of ops that stream through memory
+// A transfer that moves at a part of its rate takes that part from compute, core and memory; it holds multiprocessors all the same.
 //
 // Transfers are served in max-min fairness: the amounts that they use rise together until a link is
 // full, which stops those on it, or until a transfer moves at its full rate; the others rise on.
@@ -79,9 +81,15 @@ class LinkShares {
 struct Taken {
   double core = 0;
   std::array<double, 3> compute{};  // by models::KernelClass
+  step::GpuShare gpu = {};
 
   // A collective that moves at `rate` and takes `alone` at full rate.
-  void add(const models::Contention& contention, double rate, std::int64_t alone);
+  struct Transfer {
+    double rate = 1;
+    std::int64_t alone = 1;
+    step::GpuShare gpu = {};
+  };
+  void add(const models::Contention& contention, const Transfer& transfer);
   // What is left for an op of this class; at least 1/64.
   [[nodiscard]] double left(models::KernelClass kernel) const;
 };

@@ -90,6 +90,13 @@ struct Demand {
   friend bool operator==(const Demand&, const Demand&) = default;
 };
 
+// What a transfer takes of the GPU of each lane, 0..1, beside constant slow-downs (models/multiprocessors.h).
+struct GpuShare {
+  double multiprocessors = 0;  // as long as it is in flight
+  double memory = 0;  // of the rate that streaming ops reach, while it moves at its full rate
+  friend bool operator==(const GpuShare&, const GpuShare&) = default;
+};
+
 // A point on the curve of a collective, with both its times (models/costs.h).
 struct Transfer {
   NodeId node = 0;
@@ -98,6 +105,7 @@ struct Transfer {
   std::int64_t isolated = 0;
   std::int64_t back_to_back = 0;
   std::int64_t latency = 0;  // of its time: what loads no link (collective_table.h)
+  GpuShare gpu = {};
   std::optional<std::int32_t> curve =
       {};                         // of which it is a point, as the builder of the graph counts them
   std::int32_t lanes = 0;         // who takes part: index into StepGraph::lane_sets

@@ -2,8 +2,9 @@
 //
 // cs336_systems/fsdp_benchmark.py of duoan/cs336-assignment2-systems at e26922c: width 2,560, 32 layers and heads,
 // inner size 10,240, 10,000 words, samples of 512 tokens, two per rank; fused AdamW; attention that keeps
-// its scores. Its "fp16" is autocast: parameters stay f32. Memory is the peak of allocated tensors. Its FSDP
-// gathers one matrix at a time where ours gathers a layer.
+// its scores. Its "fp16" is autocast: parameters stay f32. Memory is the peak of allocated tensors. Its DDP
+// (my_ddp_impl.py) reduces each gradient as it is, waits at the end and divides it then. Its FSDP (fsdp.py) gathers one matrix at a time, in lists of
+// tensors, which are copied behind a gather and before a reduction, and waits for each reduce-scatter where it starts it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
@@ -20,6 +21,10 @@ Row duoan_row(const TableRow& table) {
   const std::string& mode = table.text("mode");
   const bool is_sharded = mode.starts_with("fsdp");
   const bool is_half = mode.ends_with("fp16");
+  row.policy =
+      is_sharded ? "fsdp:cap=1B,mode=copy,prefetch=" + std::to_string(table.count_or("prefetch", 1))
+                 : "per-tensor:wait=end-of-backward,scale=after-collective";
+  row.synchronous = is_sharded;
   row.memory = Bytes(table.count("peak_bytes"));
   row.step = from_us(table.number("step_ms") * 1e3);
   jobs::Job job{.model = {.name = "cs336_xl",

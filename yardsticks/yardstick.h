@@ -40,7 +40,11 @@ struct Row {
   std::optional<Bytes> capacity = std::nullopt;  // of its memory, as PyTorch sees it
   std::optional<Bytes> memory = std::nullopt;    // measured peak
   std::optional<Duration> step = std::nullopt;   // measured
-  std::string group = {};    // rows whose layouts can be ranked against each other: model and world
+  std::string group = {};  // rows whose layouts can be ranked against each other: model and world
+  // How its gradients travel, where that is its own and not what the job decides: words of policies, and whether compute waits for
+  // each reduction where it is launched.
+  std::string policy = {};
+  bool synchronous = false;
   std::string scaling = {};  // rows of one benchmark and device on different numbers of GPUs
   // Why its step says nothing of others'; "" where it does. Its error is counted like any other.
   std::string own_cause = {};

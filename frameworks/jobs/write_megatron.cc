@@ -345,6 +345,7 @@ JobWriter megatron_writer() {
                   "moments are f32, or of two given types with the distributed "
                   "optimizer"},
                  {"products", "no argument has f32 multiplied in TF32"},
+                 {"kernels", "Transformer Engine fuses what lies between products"},
                  {"recompute_layers", "as many layers of each chunk are computed again"},
                  {"lora", "adapters are Megatron-Bridge's, which is started from Python"},
                  {"lora_on", "adapters are Megatron-Bridge's, which is started from Python"},

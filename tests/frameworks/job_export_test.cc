@@ -147,6 +147,7 @@ const std::vector<Drawn> kAnything = {
     {"exchange", {"all-gather", "ring"}},
     {"imbalance", {"1", "1.25"}},
     {"flash", {"yes", "no"}},
+    {"kernels", {"fused", "eager"}},
 };
 
 const std::vector<std::string> kModels = {"llama3_8b",   "qwen3_0.6b",   "gpt3_175b",

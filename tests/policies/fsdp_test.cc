@@ -74,6 +74,13 @@ std::size_t nth_gather(const ScheduledProgram& plan, int nth) {
   return find_command(plan, gathers_parameters, nth);
 }
 
+TEST(FsdpTest, CtasAreThoseOfGathersAndReductions) {
+  const Schedule schedule = fsdp("ctas=4");
+  for (const auto& bucket : schedule.buckets) EXPECT_EQ(bucket.max_ctas, 4);
+  for (const auto& gather : schedule.gathers) EXPECT_EQ(gather.max_ctas, 4);
+  EXPECT_EQ(schedule.policy, "fsdp:blocks=layer,forward=1,backward=1,ctas=4");
+}
+
 TEST(FsdpTest, EveryBlockIsGatheredBeforeForwardAndAgainBeforeBackward) {
   // Ops: l0, l1, l2 forward, the loss, l2, l1, l0 backward. l2 ends forward and begins backward, so it
   // stays. l2 is gathered when l1's forward begins, l1 again when l2's backward begins.

@@ -43,6 +43,20 @@ INSTANTIATE_TEST_SUITE_P(Jobs, ManyMicroBatchesTest,
                                            "llama3_8b:pp=2,dp=4,zero=1,gbs=72,seq=2048",
                                            "qwen3_0.6b:pp=2,dp=4,zero=1,gbs=72,seq=2048"));
 
+TEST(OwnTravelTest, ReductionsThatAreWaitedForMakeAStepLongerMatrixByMatrixMost) {
+  const jobs::Job job = jobs::parse_job("qwen3_0.6b:dp_shard=8,gbs=8,seq=4096");
+  const models::Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models");
+  const JobPrediction usual = predict_job(job, cluster);
+  const JobPrediction same =
+      predict_job(job, cluster, {.policy = "fsdp:prefetch=1,mode=copy,wait=end-of-backward"});
+  EXPECT_EQ(same.step, usual.step);
+  const JobPrediction waiting = predict_job(job, cluster, {.synchronous = true});
+  EXPECT_GT(waiting.step, usual.step);
+  const JobPrediction alone = predict_job(
+      job, cluster, {.policy = "fsdp:cap=1B,mode=copy,wait=end-of-backward", .synchronous = true});
+  EXPECT_GT(alone.step, waiting.step);
+}
+
 struct TiedSum {
   Duration message{};  // of the sum of the tied gradients, alone on its links
   Duration exposed{};  // of pp, on the first stage

@@ -111,13 +111,24 @@ TEST(TakenTest, CollectivesAddUp) {
                                       .collective_cpu = us(2),
                                       .memory_slowdown = 2};
   Taken taken;
-  taken.add(contention, 1, 20'000);
+  taken.add(contention, {.rate = 1, .alone = 20'000});
   EXPECT_NEAR(taken.left(models::KernelClass::Gemm), 0.9 * 0.8, 1e-12);
   EXPECT_NEAR(taken.left(models::KernelClass::Memory), 0.9 * 0.5, 1e-12);
-  taken.add(contention, 0.5, 20'000);
+  taken.add(contention, {.rate = 0.5, .alone = 20'000});
   EXPECT_NEAR(taken.left(models::KernelClass::Other), 0.85 * 0.7, 1e-12);
-  taken.add(contention, 1, 1);
+  taken.add(contention, {.rate = 1, .alone = 1});
   EXPECT_EQ(taken.left(models::KernelClass::Other), 1.0 / 64);
+}
+
+// Multiprocessors are held whole at any rate, memory in proportion to it.
+TEST(TakenTest, ACollectiveHoldsMultiprocessorsAndMovesMemory) {
+  const models::Contention contention;
+  Taken taken;
+  taken.add(contention, {.rate = 0.5, .gpu = {.multiprocessors = 0.25, .memory = 0.4}});
+  EXPECT_NEAR(taken.left(models::KernelClass::Gemm), 0.75, 1e-12);
+  EXPECT_NEAR(taken.left(models::KernelClass::Memory), 0.75 * 0.8, 1e-12);
+  taken.add(contention, {.rate = 1, .gpu = {.multiprocessors = 0.5}});
+  EXPECT_NEAR(taken.left(models::KernelClass::Other), 0.25, 1e-12);
 }
 
 // --------------------------------------------------------------------------------- by hand

@@ -124,6 +124,31 @@ TEST(SimulateTest, ComputeProgressesAtAReducedRateBesideACollective) {
   EXPECT_EQ(to_us(last->end), 27.5 + 15 + 5 + 5);
 }
 
+// The same where the collective holds one of two multiprocessors.
+TEST(SimulateTest, ACollectiveHoldsMultiprocessors) {
+  const auto program = testing::chain(std::vector<Layer>(2, {us(0), us(10), Bytes(400), us(5)}));
+  testing::SimpleMachine simple = link_of_15us();
+  simple.contention = {.multiprocessors = models::Multiprocessors{
+                           .count = 2, .ctas = 1, .all_reduce_ctas = 1, .network_ctas = 1}};
+  EXPECT_EQ(step_us(program, policy(program, "per-tensor:wait=end-of-backward"), simple),
+            27.5 + 15 + 5 + 5);
+}
+
+// 64 KiB have two blocks; one of them moves the bus traffic of two ranks, as much, in 40 us. Two collectives end at 10 + 80,
+// two updates at 100.
+TEST(SimulateTest, FewThreadBlocksAreSlow) {
+  const auto program = testing::chain(std::vector<Layer>(2, {us(0), us(10), kib(64), us(5)}));
+  testing::SimpleMachine simple = link_of_15us();
+  simple.contention = {.multiprocessors = models::Multiprocessors{
+                           .count = 4,
+                           .ctas = 2,
+                           .all_reduce_ctas = 2,
+                           .network_ctas = 2,
+                           .all_reduce_cta_rate = BytesPerSecond(65536 / 40e-6)}};
+  EXPECT_EQ(step_us(program, policy(program, "per-tensor:ctas=1,wait=end-of-backward"), simple),
+            100);
+}
+
 // 2^42 ns are 2^62 units of progress. Without contention nothing is counted in units.
 TEST(SimulateTest, WhatLastsTooLongForProgressInUnitsIsRefused) {
   const auto program =

@@ -185,6 +185,15 @@ void contend(Random& random, SimpleMachine& machine) {
                         .collective_slowdown = maybe(0.5),
                         .collective_cpu = Duration(random.between(0, 1) * random.between(0, 2000))};
   if (random.between(0, 2) == 0) machine.contention.memory_slowdown = maybe(2);
+  Random own = random;  // so that what is drawn besides stays what it was
+  if (own.between(0, 2) == 0) {
+    machine.contention = {.multiprocessors =
+                              models::Multiprocessors{.count = 16,
+                                                      .ctas = own.between(0, 6),
+                                                      .all_reduce_ctas = own.between(0, 6),
+                                                      .network_ctas = own.between(0, 6),
+                                                      .memory = BytesPerSecond(4e9)}};
+  }
   if (random.between(0, 3) > 0)
     machine.loads = {{.link = 0, .share = random.between(0, 1) == 0 ? 1 : 0.75}};
 }

@@ -43,6 +43,7 @@ struct Talk {
   GroupId group;
   Bytes bytes;
   std::int32_t root = 0;
+  std::int32_t max_ctas = 0;
 };
 
 using Link = std::tuple<Rank, std::int32_t, bool>;  // of a rank, by number, is inwards
@@ -56,6 +57,7 @@ struct Flight {
   std::int64_t alone = 0;  // ns at full rate
   bool collective = false;
   KernelClass kernel = KernelClass::Other;
+  double multiprocessors = 0, memory = 0;  // of a collective: what it takes of its ranks' GPUs
   // Of a collective: what it uses of (rank, link, is inwards) while it moves at full rate.
   std::map<Link, double> wants = {};
   std::map<Link, double> loads = {};  // the same while it moves bytes
@@ -134,13 +136,13 @@ class Reference {
     if (run == nullptr) return std::nullopt;
     if (run->op) {
       const auto& work = std::get<schedule::CollectiveWork>(program_.program.op(*run->op).work);
-      return Talk{work.kind, work.group, work.bytes, work.root};
+      return Talk{work.kind, work.group, work.bytes, work.root, run->max_ctas};
     }
     const schedule::BucketLayout& layout = program_.bucket(*run->bucket);
     const bool shard =
         run->part == schedule::Part::Shard && run->kind == schedule::Collective::AllReduce;
     return Talk{run->kind, run->group,
-                shard ? Bytes(layout.size.count() / layout.shards) : layout.size};
+                shard ? Bytes(layout.size.count() / layout.shards) : layout.size, 0, run->max_ctas};
   }
 
   [[nodiscard]] Duration host_cost(const Command& command) const {
@@ -307,6 +309,7 @@ class Reference {
     const Talk about = *talk(*flight.items.front().command);
     load_links(flight, about);
     flight.alone = duration(flight, about);
+    take_of_gpus(flight, about);
     flight.left = flight.alone * kUnits;
     want_links(flight, about);
     for (const auto& [peer, stream] : flight.where) {
@@ -338,8 +341,10 @@ class Reference {
   [[nodiscard]] std::int64_t duration(const Flight& flight, const Talk& about) const {
     const models::CollectiveTime time =
         costs_.collective(about.kind, program_.program.group(about.group), about.bytes);
-    const std::int64_t isolated = time.isolated.count();
-    const std::int64_t queued = time.back_to_back.count();
+    const auto& gpu = costs_.contention(Rank{0}).multiprocessors;
+    const std::int64_t least = gpu ? gpu->least_time(on_gpu(about)).count() : 0;
+    const std::int64_t isolated = std::max(least, time.isolated.count());
+    const std::int64_t queued = std::max(least, time.back_to_back.count());
     std::optional<std::int64_t> since;  // the latest end before it
     const auto& [first, stream] = flight.where.front();
     const auto& last = ranks_.at(first).last_collective;
@@ -357,6 +362,22 @@ class Reference {
     if (!since) return isolated;
     const std::int64_t pause = now_ - *since;
     return std::min(std::max(isolated, queued - pause), queued + pause);
+  }
+
+  [[nodiscard]] models::GpuMessage on_gpu(const Talk& about) const {
+    const models::CollectiveKey key = costs_.key(about.kind, program_.program.group(about.group));
+    return {about.kind, key.ranks, key.nodes, about.bytes, about.max_ctas};
+  }
+
+  void take_of_gpus(Flight& flight, const Talk& about) const {
+    const auto& gpu = costs_.contention(Rank{0}).multiprocessors;
+    const models::GpuMessage message = on_gpu(about);
+    if (!gpu || message.ranks == 1) return;
+    flight.multiprocessors =
+        static_cast<double>(gpu->ctas_of(message)) / static_cast<double>(gpu->count);
+    const Duration time =
+        costs_.collective(about.kind, program_.program.group(about.group), about.bytes).isolated;
+    flight.memory = gpu->memory_share(message, std::max(time, gpu->least_time(message)));
   }
 
   void load_links(Flight& flight, const Talk& about) const {
@@ -427,6 +448,8 @@ class Reference {
     const models::Contention contention = costs_.contention(rank);
     double core = 1;
     double compute = 1;
+    double multiprocessors = 1;
+    double memory = 1;
     for (const Flight& flight : flights_) {
       const bool here = std::ranges::any_of(
           flight.where, [rank](const auto& place) { return place.first == rank; });
@@ -435,8 +458,11 @@ class Reference {
       const auto busy = static_cast<double>(contention.collective_cpu.count());
       core -= share.at(&flight) * std::min(1.0, busy / alone);
       compute -= share.at(&flight) * (1 - 1 / contention.slowdown_of(op.kernel));
+      multiprocessors -= flight.multiprocessors;
+      if (op.kernel == KernelClass::Memory) memory -= share.at(&flight) * flight.memory;
     }
-    return std::max(1.0 / 64, std::max(0.0, core) * std::max(0.0, compute));
+    return std::max(1.0 / 64, std::max(0.0, core) * std::max(0.0, compute) *
+                                  std::max(0.0, multiprocessors) * std::max(0.0, memory));
   }
 
   // Max-min: what each collective uses of the link that it uses most rises in step with that of all

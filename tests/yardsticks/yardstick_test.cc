@@ -83,7 +83,12 @@ TEST(YardstickTest, OtherSourcesAreJobsOrSayWhyNot) {
   EXPECT_EQ(simulated.rows[0].job->model.layers, 12);
   EXPECT_EQ(simulated.rows[0].job->layout.dp, 4);
   EXPECT_EQ(simulated.rows[0].job->micro_batches(), 4);
-  EXPECT_EQ(jobs_of(duoan(kFolder)), 5);
+  const Yardstick student = duoan(kFolder);
+  EXPECT_EQ(jobs_of(student), 5);
+  EXPECT_EQ(student.rows[0].policy, "per-tensor:wait=end-of-backward,scale=after-collective");
+  EXPECT_FALSE(student.rows[0].synchronous);
+  EXPECT_EQ(student.rows[3].policy, "fsdp:cap=1B,mode=copy,prefetch=0");
+  EXPECT_TRUE(student.rows[3].synchronous);
   const Yardstick bridge = megatron_bridge(kFolder);
   EXPECT_GT(jobs_of(bridge), 70);
   const auto is_lora = [](const Row& row) { return row.job && row.job->lora == 16; };
