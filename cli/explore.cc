@@ -244,7 +244,15 @@ void print_flat_ranges(std::ostream& out, const Sweep& sweep) {
 void print_alike(std::ostream& out, const Sweep& sweep, const About& about) {
   std::string names;
   for (std::size_t i = 0; i < about.alike.size(); ++i) {
-    if (about.alike[i]) names += (names.empty() ? "" : "; ") + label(sweep.rows[i]);
+    if (!about.alike[i]) continue;
+    const SweepRow& first = sweep.rows[i];
+    names += (names.empty() ? "" : "; ") + label(first);
+    const std::size_t from = i;
+    while (first.threshold && i + 1 < about.alike.size() && about.alike[i + 1] &&
+           sweep.rows[i + 1].threshold && curve_key(sweep.rows[i + 1]) == curve_key(first)) {
+      ++i;
+    }
+    if (i > from) names += " to " + to_string(*sweep.rows[i].threshold);
   }
   if (names.empty()) return;
   out << "alike";

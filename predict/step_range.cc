@@ -10,8 +10,8 @@
 namespace dovetail::predict {
 namespace {
 
-constexpr PublicError kOneNode{.p5 = 0.74, .p50 = 1.16, .p95 = 1.45, .apart = 1.27};
-constexpr PublicError kSeveralNodes{.p5 = 0.82, .p50 = 1.14, .p95 = 1.88, .apart = 2.94};
+constexpr PublicError kOneNode{.p5 = 0.69, .p50 = 1.13, .p95 = 1.45, .apart = 1.27};
+constexpr PublicError kSeveralNodes{.p5 = 0.82, .p50 = 1.14, .p95 = 1.79, .apart = 2.97};
 
 constexpr std::int64_t kNodeRanks = 8;  // where the cluster does not say
 

@@ -32,7 +32,7 @@ struct CostRange {
 inline constexpr std::array kUncalibrated = {
     CostRange{.part = models::CostPart::Link, .low = 0.8, .high = 1.2},
     CostRange{.part = models::CostPart::Latency, .low = 0.8, .high = 1.2},
-    CostRange{.part = models::CostPart::Compute, .low = 0.74, .high = 1.45},
+    CostRange{.part = models::CostPart::Compute, .low = 0.69, .high = 1.45},
     CostRange{.part = models::CostPart::Host, .low = 0.5, .high = 2}};
 
 // One for each schedule; false of the best one, and of those that are predicted to be faster (they need more than the best one may). Schedules further than

@@ -45,6 +45,7 @@ Row duoan_row(const TableRow& table) {
   job.prefetch = table.count_or("prefetch", 1);
   job.flash = false;
   job.kernels = jobs::Kernels::Eager;
+  if (is_half) row.own_cause = "autocast, whose casts are not counted";
   set_job(row, std::move(job));
   return row;
 }
