@@ -12,11 +12,11 @@
 namespace dovetail::predict {
 namespace {
 
-const std::string kData = DOVETAIL_SOURCE_DIR "/models";
+const std::string kModels = DOVETAIL_SOURCE_DIR "/models";
 
 const PublicError* error_of(const std::string& workload, const std::string& cluster) {
   const Inputs inputs =
-      load_inputs({.workload = workload, .cluster = cluster, .data_dir = kData, .world = {}});
+      load_inputs({.workload = workload, .cluster = cluster, .data_dir = kModels, .world = {}});
   return public_error(*inputs.machine.cluster, inputs.program);
 }
 

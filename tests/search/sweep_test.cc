@@ -53,7 +53,9 @@ TEST(SweepTest, EveryThresholdIsARowAndAllRowsAreAsSimulated) {
   EXPECT_EQ(sweep.rows[1].threshold, mib(4));
   EXPECT_EQ(sweep.rows[3].threshold, std::nullopt);
   for (const SweepRow& row : sweep.rows) {
-    if (row.said) EXPECT_GE(step_ns(row), step_ns(sweep.rows[sweep.best]));
+    if (row.said) {
+      EXPECT_GE(step_ns(row), step_ns(sweep.rows[sweep.best]));
+    }
     // Another planner, which has no evaluator yet, simulates it.
     Planner fresh = planner_of("resnet18", "a100x8");
     EXPECT_EQ(fresh.evaluate(row.candidate.schedule), row.candidate.summary);
