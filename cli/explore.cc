@@ -28,6 +28,7 @@
 #include "cli/text.h"
 #include "frameworks/framework.h"
 #include "predict/prediction.h"
+#include "predict/step_range.h"
 #include "report/report.h"
 #include "schedule/data_parallel.h"
 #include "schedule/plan_json.h"
@@ -257,7 +258,7 @@ void print_alike(std::ostream& out, const Sweep& sweep, const About& about) {
   if (names.empty()) return;
   out << "alike";
   const char* separator = " (times of ";
-  for (const search::CostRange& range : search::kUncalibrated) {
+  for (const models::CostRange& range : predict::uncalibrated_ranges()) {
     out << separator << to_string(range.part) << ' ' << fixed(range.low, 2) << " to "
         << fixed(range.high, 2);
     separator = ", ";
@@ -389,13 +390,11 @@ Explored explore_one(const ExploreOptions& options, const std::string& workload,
     });
   }
   about.summary = std::move(inputs.summary);
-  const bool is_uncalibrated = inputs.machine.cluster && inputs.machine.cluster->compute &&
-                               inputs.machine.cluster->kernels.empty() &&
-                               !predict::is_all_timed(planner.program());
-  if (is_uncalibrated) {
+  const std::optional<models::Cluster>& machine = inputs.machine.cluster;
+  if (machine && models::is_uncalibrated(*machine) && !predict::is_all_timed(planner.program())) {
     std::vector<const schedule::Schedule*> schedules;
     for (const SweepRow& row : sweep.rows) schedules.push_back(&row.candidate.schedule);
-    about.alike = search::alike(planner.program(), planner.costs(), search::kUncalibrated,
+    about.alike = search::alike(planner.program(), planner.costs(), predict::uncalibrated_ranges(),
                                 schedules, sweep.best);
   }
   const search::Candidate& best = sweep.rows[sweep.best].candidate;

@@ -146,7 +146,7 @@ double told_apart(const Job& job) {
 // Whether public measurements would not bear out that the best one is faster.
 bool is_alike(const JobTable& table, std::size_t row) {
   if (!table.best || *table.best == row || !table.rows[row].found.fits()) return false;
-  if (!table.cluster.kernels.empty()) return false;  // a machine that was measured
+  if (!models::is_uncalibrated(table.cluster)) return false;
   const JobRow& one = table.rows[row];
   return step_us(table.rows[*table.best]) > (1 - told_apart(one.found.job)) * step_us(one);
 }

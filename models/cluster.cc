@@ -284,6 +284,10 @@ std::optional<CollectivePrice> collective_price(const Cluster& cluster, Collecti
   return modelled_price(cluster, key);
 }
 
+bool is_uncalibrated(const Cluster& cluster) {
+  return cluster.compute.has_value() && cluster.kernels.empty();
+}
+
 CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key) {
   if (std::optional<CollectivePrice> price = collective_price(cluster, key)) {
     return std::move(price->time);

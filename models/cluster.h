@@ -143,6 +143,9 @@ void save_cluster(const Cluster& cluster, const std::string& path);
 // ranks ("h100"; "h200x8" is one machine).
 bool is_family(const Cluster& cluster);
 
+// Whether ops are priced by peak rates and other people's measurements: no kernel was measured on this machine.
+bool is_uncalibrated(const Cluster& cluster);
+
 // A path (it has a slash or ends in .json), the name of a file in `data_dir` without ".json", or FAMILYxN:
 // N ranks of a family, at most one node or whole nodes ("h100x64").
 Cluster load_cluster(const std::string& name_or_path, const std::string& data_dir);
@@ -167,7 +170,7 @@ bool is_shipped_cluster(const std::string& name, const std::string& data_dir);
 // other worlds of that shape (collective_anchor.h).
 // Sizes below a table's first one, on GPUs, take what NCCL's estimate says in proportion to that one, over the cluster's links or,
 // without topology, over such as the table shows. Cut at 8 MiB, the shipped tables in a node are met below by 17 % in the median
-// (40 at the 90th percentile), those over several nodes by 17 (61, RCCL's); taking the first size's time instead misses by 336 and 172
+// (40 at the 90th percentile), those over several nodes by 15 (61, RCCL's); taking the first size's time instead misses by 336 and 172
 // (tests/models/small_messages_test.cc).
 // Throws InputError, which names the ranks the cluster has tables for. key.nodes 0: as few as can be.
 CollectiveTable collective_table(const Cluster& cluster, CollectiveKey key);

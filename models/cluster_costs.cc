@@ -103,7 +103,7 @@ constexpr std::string_view kSmallerInNode =
     " on; smaller messages follow NCCL's own estimate from there: off by 17 % in the median, 40 % "
     "in one of ten";
 constexpr std::string_view kSmallerOnNodes =
-    " on; smaller messages follow NCCL's own estimate from there: off by 17 % in the median, 61 % "
+    " on; smaller messages follow NCCL's own estimate from there: off by 15 % in the median, 61 % "
     "in one of ten";
 
 Bytes bytes_of(const schedule::Program& program, schedule::TensorKind kind) {

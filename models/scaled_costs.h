@@ -26,6 +26,12 @@ constexpr auto words_of(CostPart) {
   return words("link bandwidth", "link latency", "compute", "host");
 }
 
+// By which factors the time of a part may be off.
+struct CostRange {
+  CostPart part = CostPart::Link;
+  double low = 1, high = 1;
+};
+
 // `factor` times the time. REQUIRES: factor > 0.
 Costs scaled(const Costs& costs, CostPart part, double factor);
 

@@ -53,6 +53,19 @@ std::optional<Machine> machine_of_costs(const std::string& path) {
                  .notes = {"costs as they stand in " + path}};
 }
 
+void refuse_world(const models::WhatIf& what_if) {
+  if (!what_if.world) return;
+  throw InputError("--what-if world: a plan is of its ranks; plan --what-if world= makes one");
+}
+
+models::WhatIf own_what_if(const schedule::PlanSummary& summary) {
+  try {
+    return models::parse_what_if(summary.what_if);
+  } catch (const InputError& error) {
+    throw InputError("the plan's what_if: " + std::string(error.what()));
+  }
+}
+
 Machine named_machine(const PlanMachineOptions& options, const schedule::Plan& plan) {
   std::error_code unreadable;
   const std::string& file = plan.summary.cluster_file;
@@ -92,10 +105,15 @@ std::optional<Duration> bound_on(const schedule::Plan& plan, const std::string& 
 
 PlanAndMachine plan_on_workload(const std::string& path, InputOptions wanted) {
   const schedule::Plan made = schedule::read_plan(path);
+  refuse_world(wanted.what_if);
   wanted.split = schedule::split_of(made.program);
   if (wanted.layout || !is_profile(wanted.workload, wanted.data_dir)) {
     if (!wanted.layout) wanted.world = made.program.world_size;
     if (wanted.cluster.empty()) {
+      if (wanted.what_if.nothing()) {
+        wanted.what_if = own_what_if(made.summary);
+        wanted.what_if.world.reset();  // the plan has its ranks
+      }
       wanted.cluster =
           made.summary.cluster_file.empty() ? made.summary.cluster : made.summary.cluster_file;
     }
@@ -115,12 +133,9 @@ PlanAndMachine plan_on_workload(const std::string& path, InputOptions wanted) {
 }
 
 Machine machine_of(PlanMachineOptions options, schedule::Plan& plan) {
-  if (options.what_if.world) {
-    throw InputError(options.command +
-                     ": --what-if world: a plan is of its ranks; plan --what-if world= makes one");
-  }
+  refuse_world(options.what_if);
   if (options.cluster.empty() && options.what_if.nothing()) {
-    options.what_if = models::parse_what_if(plan.summary.what_if);
+    options.what_if = own_what_if(plan.summary);
   } else {
     plan.summary.what_if = to_string(options.what_if);
   }

@@ -31,7 +31,7 @@ struct PlanAndMachine {
 
 // The plan of a file with the durations of another workload, the same model measured anew, on
 // `wanted.cluster`; where that is empty on the workload's own machine, if it brings one for the ranks that are asked
-// for, else the plan's. Throws InputError, also where the plan's gradients are not all of the workload's gradients.
+// for, else the plan's, with what was asked of that. Throws InputError, also where the plan's gradients are not all of the workload's gradients.
 PlanAndMachine plan_on_workload(const std::string& path, InputOptions wanted);
 
 // The machine that `options` name, else the plan's own; the summary's `what_if` is then what was asked of it. Throws

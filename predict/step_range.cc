@@ -20,7 +20,7 @@ double percent_more(double ratio) { return (ratio - 1) * 100; }
 }  // namespace
 
 const PublicError* public_error(const models::Cluster& cluster, const schedule::Program& program) {
-  if (!cluster.compute || !cluster.kernels.empty()) return nullptr;
+  if (!is_uncalibrated(cluster)) return nullptr;
   const auto is_timed = [](const schedule::Op& op) {
     return std::holds_alternative<schedule::TimedWork>(op.work);
   };
@@ -43,6 +43,16 @@ std::optional<StepRange> step_range(const std::optional<models::Cluster>& cluste
                                     const schedule::Program& program, Duration step) {
   const PublicError* const error = cluster ? public_error(*cluster, program) : nullptr;
   return error == nullptr ? std::nullopt : std::optional(step_range(*error, step));
+}
+
+const std::array<models::CostRange, 4>& uncalibrated_ranges() {
+  using enum models::CostPart;
+  static constexpr std::array<models::CostRange, 4> kRanges = {
+      {{.part = Link, .low = 0.8, .high = 1.2},
+       {.part = Latency, .low = 0.8, .high = 1.2},
+       {.part = Compute, .low = kOneNode.p5, .high = kOneNode.p95},
+       {.part = Host, .low = 0.5, .high = 2}}};
+  return kRanges;
 }
 
 Difference difference(const PublicError& error, Duration step, Duration than) {

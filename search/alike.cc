@@ -33,7 +33,7 @@ class Behind {
 }  // namespace
 
 std::vector<bool> alike(const schedule::Program& program, const models::Costs& costs,
-                        const std::array<CostRange, 4>& ranges,
+                        std::span<const models::CostRange> ranges,
                         const std::vector<const schedule::Schedule*>& schedules, std::size_t best,
                         double reach) {
   DOVETAIL_CHECK(best < schedules.size()) << best;
@@ -41,7 +41,7 @@ std::vector<bool> alike(const schedule::Program& program, const models::Costs& c
   std::vector<double> behind;
   for (const schedule::Schedule* one : schedules) behind.push_back(usual.of(*one));
   std::vector<double> squares(schedules.size());
-  for (const CostRange& range : ranges) {
+  for (const models::CostRange& range : ranges) {
     for (const double factor : {range.low, range.high}) {
       Behind scaled(program, models::scaled(costs, range.part, factor), *schedules[best]);
       for (std::size_t i = 0; i < schedules.size(); ++i) {

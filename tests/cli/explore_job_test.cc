@@ -53,6 +53,16 @@ TEST(ExploreJobTest, ShowsTheJobBesideItsVariants) {
   }
 }
 
+TEST(ExploreJobTest, SaysWhereTheStepAndTheGainMayLie) {
+  const std::string near = explored(kTiny + ":dp_shard=8,gbs=8,recompute=full", "h100x8");
+  EXPECT_THAT(near, HasSubstr("p5 to p95"));
+  EXPECT_THAT(near, HasSubstr(" % less than as asked ("));
+  EXPECT_THAT(near, HasSubstr(" % more)"));
+  // Over several nodes public ratios tell no interval.
+  const std::string far = explored(kTiny + ":dp_shard=16,gbs=16,recompute=full", "h100x16");
+  EXPECT_THAT(far, HasSubstr("than as asked (public ratios of two layouts there: off by up to x"));
+}
+
 // Of 4 layers each 4 adapters of 64 + 64 and 3 of 64 + 128, 4 wide.
 TEST(ExploreJobTest, SaysWhatOfALoraJobTrains) {
   const std::string text = explored(kTiny + ":dp_shard=2,lora=4", "h100x8");

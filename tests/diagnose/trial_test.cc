@@ -1,4 +1,4 @@
-// How many steps an A/B test needs.
+// How many steps must be run with and without a bucket setting before its gain shows: more for a smaller gain, more where steps stray.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnose/trial.h"

@@ -125,6 +125,26 @@ TEST(GemmTableTest, PricesHalfPrecisionProductsOfAMachine) {
   EXPECT_GT(model.price(op).by_class.front(), measured);
 }
 
+// 256 experts with 128 rows each: 7.5 GB of weights, however few rows there are.
+TEST(GemmTableTest, ProductsOfManyExpertsMoveAllTheirWeights) {
+  const Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models/clusters");
+  const OpModel model{.machine = "h100x8", .compute = cluster.compute};
+  const auto time = [&model](const schedule::GemmWork& work) {
+    schedule::Op op;
+    op.dtype = schedule::DType::BF16;
+    op.work = work;
+    return model.price(op).by_class.front();
+  };
+  const schedule::GemmWork experts = gemm(128, 2048, 7168, 256);
+  const double weights_us = 256 * 2.0 * 2048 * 7168 / (0.8 * cluster.compute->memory.count()) * 1e6;
+  EXPECT_GT(to_us(time(experts)), weights_us);
+  EXPECT_LT(to_us(time(experts)), 1.3 * weights_us);
+  EXPECT_LT(us(*gemm_table("h100"), experts), weights_us);  // one product of as many rows
+  // With many rows each, moving the weights is nothing.
+  const schedule::GemmWork few = gemm(8192, 2048, 7168, 4);
+  EXPECT_EQ(time(few), gemm_table("h100")->time(few));
+}
+
 schedule::Op product_of(schedule::Operands operands) {
   schedule::Op op;
   op.name = "up";

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "jobs/text.h"
 #include "policies/policies.h"
 #include "predict/plan_machine.h"
@@ -105,6 +106,35 @@ TEST(PredictTest, APlanRemembersWhatWasAskedOfItsMachine) {
   const Prediction there = predict_plan(read, std::move(found), "plan.json");
   EXPECT_EQ(there.step(), usual);
   EXPECT_THAT(there.notes, Not(Contains(HasSubstr("what if"))));
+}
+
+TEST(PredictTest, WhatAPlanAsksForIsReadLikeAnyInput) {
+  schedule::Plan plan;
+  plan.summary.what_if = "lnk=2x";
+  EXPECT_THAT(
+      [&] { machine_of({.command = "predict", .cluster = {}, .data_dir = kData}, plan); },
+      ::testing::ThrowsMessage<InputError>(HasSubstr("the plan's what_if: --what-if: expected")));
+}
+
+// Another capture of the model, on the plan's machine: with what was asked of it, and the plan's ranks.
+TEST(PredictTest, AnotherWorkloadRunsOnThePlansMachine) {
+  const auto step_of = [](const PlanAndMachine& found) {
+    return predict_plan(found.plan, found.machine, "").step();
+  };
+  InputOptions options{.workload = "resnet18", .cluster = "a100x8", .data_dir = kData, .world = {}};
+  options.what_if = models::parse_what_if("link=0.1x,world=16");
+  const Inputs inputs = load_inputs(options);
+  const std::string path = ::testing::TempDir() + "/asked_plan.json";
+  write_file(path, schedule::plan_to_json(plan_of(inputs, "one-bucket")));
+  InputOptions wanted{.workload = "resnet18", .cluster = {}, .data_dir = kData, .world = {}};
+  const PlanAndMachine asked = plan_on_workload(path, wanted);
+  EXPECT_EQ(asked.plan.program.world_size, 16);
+  EXPECT_EQ(asked.plan.summary.what_if, "link=0.1x");
+  wanted.cluster = "a100x8";
+  EXPECT_GT(step_of(asked), step_of(plan_on_workload(path, wanted)));
+  wanted.what_if = models::parse_what_if("world=8");
+  EXPECT_THAT([&] { plan_on_workload(path, wanted); },
+              ::testing::ThrowsMessage<InputError>(HasSubstr("a plan is of its ranks")));
 }
 
 TEST(PredictTest, AnotherGpuKeepsTheLinks) {

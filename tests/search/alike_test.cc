@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "models/cluster.h"
 #include "models/workload.h"
 #include "policies/policies.h"
@@ -24,9 +26,15 @@ TEST(AlikeTest, ARowIsAlikeWhereTheCostsMayTurnTheOrder) {
   }
   std::vector<const schedule::Schedule*> schedules;
   for (const schedule::Schedule& one : made) schedules.push_back(&one);
-  constexpr std::array<CostRange, 4> kExact = {};  // nothing is in doubt
+  constexpr std::array<models::CostRange, 4> kExact = {};  // nothing is in doubt
   EXPECT_EQ(alike(program, costs, kExact, schedules, 0), std::vector<bool>(3));
-  const std::vector<bool> found = alike(program, costs, kUncalibrated, schedules, 0);
+  using enum models::CostPart;
+  constexpr std::array kHardlyKnown = {
+      models::CostRange{.part = Link, .low = 0.8, .high = 1.2},
+      models::CostRange{.part = Latency, .low = 0.8, .high = 1.2},
+      models::CostRange{.part = Compute, .low = 0.69, .high = 1.45},
+      models::CostRange{.part = Host, .low = 0.5, .high = 2}};
+  const std::vector<bool> found = alike(program, costs, kHardlyKnown, schedules, 0);
   EXPECT_FALSE(found[0]);  // the best itself
   EXPECT_TRUE(found[1]);
   EXPECT_FALSE(found[2]);  // never overlapping is worse whatever the costs are
