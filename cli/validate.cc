@@ -241,11 +241,11 @@ ordered_json intervals_json(const yardsticks::Intervals& intervals) {
                     {"one_node", one.one_node},
                     {"rows", one.rows},
                     {"inside", one.inside},
-                    {"own", range_json(one.own)},
+                    {"own", one.own ? range_json(*one.own) : nullptr},
                     {"others", range_json(one.others)},
                     {"pairs", one.pairs},
                     {"pairs_inside", one.pairs_inside},
-                    {"apart", one.apart},
+                    {"apart", one.apart ? ordered_json(*one.apart) : nullptr},
                     {"others_apart", one.others_apart}});
   }
   return {{"one_node", range_json(intervals.all[0])},
@@ -327,8 +327,8 @@ void print_intervals(std::ostream& out, const yardsticks::Intervals& intervals) 
     const bool has_pairs = one.pairs > 0;
     table.add({one.yardstick + (one.own_cause.empty() ? "" : ", " + one.own_cause),
                one.one_node ? "one node" : "several nodes", std::to_string(one.rows),
-               range_text(one.own), range_text(one.others), share(one.inside, one.rows),
-               has_pairs ? "x" + fixed(one.apart, 2) : "-",
+               one.own ? range_text(*one.own) : "-", range_text(one.others),
+               share(one.inside, one.rows), one.apart ? "x" + fixed(*one.apart, 2) : "-",
                has_pairs ? "x" + fixed(one.others_apart, 2) : "-",
                share(one.pairs_inside, one.pairs)});
   }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
 #include <utility>
 
 namespace dovetail::yardsticks {
@@ -109,8 +108,10 @@ Intervals score_intervals(const std::vector<StepOf>& steps) {
     const std::size_t place = one_node ? 0 : 1;
     const Samples ratios = ratios_of(steps, one_node);
     const Samples pairs = pairs_of(steps, one_node);
+    Samples told = pairs;  // of those that say something
+    std::erase_if(told, [&](const auto& of) { return !speaks(of.first, ratios.at(of.first), ""); });
     found.all[place] = range(ratios);
-    found.apart[place] = quantile(pairs, 0.9);
+    found.apart[place] = quantile(told, 0.9);
     for (const auto& [source, values] : ratios) {
       const std::string& yardstick = source.first;
       if (!others_speak(ratios, yardstick)) continue;
@@ -118,14 +119,15 @@ Intervals score_intervals(const std::vector<StepOf>& steps) {
                    .own_cause = source.second,
                    .one_node = one_node,
                    .rows = static_cast<std::int64_t>(values.size()),
-                   .own = range({{{yardstick, ""}, values}}),
                    .others = range(ratios, yardstick)};
+      const bool has_own = values.size() >= kFewest;
+      if (has_own) one.own = range({{{yardstick, ""}, values}});
       one.inside = inside(values, one.others.p5, one.others.p95);
       const auto own_pairs = pairs.find(source);
-      if (own_pairs != pairs.end() && others_speak(pairs, yardstick)) {
+      if (own_pairs != pairs.end() && others_speak(told, yardstick)) {
         one.pairs = static_cast<std::int64_t>(own_pairs->second.size());
-        one.apart = quantile({{{yardstick, ""}, own_pairs->second}}, 0.9);
-        one.others_apart = quantile(pairs, 0.9, yardstick);
+        if (has_own) one.apart = quantile({{{yardstick, ""}, own_pairs->second}}, 0.9);
+        one.others_apart = quantile(told, 0.9, yardstick);
         one.pairs_inside = inside(own_pairs->second, 1, one.others_apart);
       }
       found.coverage.push_back(std::move(one));

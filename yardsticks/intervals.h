@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,10 +43,12 @@ struct Coverage {
   std::string own_cause = {};  // of rows that are judged apart
   bool one_node = false;
   std::int64_t rows = 0, inside = 0;
-  Range own = {}, others = {};
+  std::optional<Range> own = {};  // absent: too few rows
+  Range others = {};
   // Of pairs of one group: nine of ten ratios of two steps are predicted to within a factor of `apart`.
   std::int64_t pairs = 0, pairs_inside = 0;
-  double apart = 1, others_apart = 1;
+  std::optional<double> apart = {};  // absent: too few rows
+  double others_apart = 1;
 };
 
 struct Intervals {

@@ -45,6 +45,10 @@ TEST(IntervalsTest, YardsticksWeighTheSame) {
   EXPECT_EQ(of(found, "many").others, (Range{.p5 = 1.1, .p50 = 1.1, .p95 = 1.5}));
   EXPECT_EQ(of(found, "third").inside, 5);
   EXPECT_EQ(of(found, "too few").inside, 0);
+  // Four rows are six pairs, which say as little.
+  EXPECT_EQ(of(found, "too few").own, std::nullopt);
+  EXPECT_EQ(of(found, "too few").pairs, 6);
+  EXPECT_EQ(of(found, "too few").apart, std::nullopt);
 }
 
 TEST(IntervalsTest, WhatTwoStepsShareDropsOutOfTheirRatio) {
@@ -53,10 +57,10 @@ TEST(IntervalsTest, WhatTwoStepsShareDropsOutOfTheirRatio) {
   add(steps, "spread", 6, 1);
   steps.back().measured *= 1.5;  // 5 of 15 pairs are off by 1.5
   const Intervals found = score_intervals(steps);
-  EXPECT_NEAR(of(found, "shared").apart, 1, 1e-9);
+  EXPECT_NEAR(of(found, "shared").apart.value(), 1, 1e-9);
   EXPECT_NEAR(of(found, "shared").others_apart, 1.5, 1e-9);
   EXPECT_EQ(of(found, "shared").pairs_inside, 15);
-  EXPECT_NEAR(of(found, "spread").apart, 1.5, 1e-9);
+  EXPECT_NEAR(of(found, "spread").apart.value(), 1.5, 1e-9);
   EXPECT_NEAR(of(found, "spread").others_apart, 1, 1e-9);
   EXPECT_EQ(of(found, "spread").pairs, 15);
 }
@@ -72,7 +76,7 @@ TEST(IntervalsTest, RowsWithACauseOfTheirOwnAreJudgedApart) {
   ASSERT_EQ(found.coverage.size(), 3U);
   EXPECT_EQ(found.coverage[1].own_cause, "a slow network");
   EXPECT_EQ(found.coverage[1].inside, 0);
-  EXPECT_EQ(found.coverage[1].own.p50, 40);
+  EXPECT_EQ(found.coverage[1].own.value().p50, 40);
   EXPECT_EQ(of(found, "second").others, (Range{.p5 = 1, .p50 = 1, .p95 = 1}));
 }
 
