@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -83,21 +84,32 @@ class AbstractRun {
     return rendezvous_[static_cast<std::size_t>(command.transfer->value)];
   }
 
-  // One round over all streams; false when nothing moved.
+  // Each role as far as it gets; false when nothing moved.
   bool advance() {
     bool moved = false;
     for (std::size_t role = 0; role < states_.size(); ++role) {
-      for (std::size_t stream = 0; stream < states_[role].streams.size(); ++stream) {
-        while (step(role, stream)) moved = true;
-      }
+      while (step_first(role)) moved = true;
     }
     return moved;
+  }
+
+  // Completes, of the heads of the role's streams, the first in host order that can go.
+  bool step_first(std::size_t role) {
+    RoleState& state = states_[role];
+    heads_.clear();
+    for (std::size_t stream = 0; stream < state.streams.size(); ++stream) {
+      if (state.done[stream] == state.streams[stream].size()) continue;
+      const Item& head = state.streams[stream][state.done[stream]];
+      heads_.push_back({head.command, head.enqueue ? 0 : 1, stream});
+    }
+    std::ranges::sort(heads_);
+    return std::ranges::any_of(
+        heads_, [&](const auto& head) { return step(role, std::get<std::size_t>(head)); });
   }
 
   // Completes the head of one stream if it can.
   bool step(std::size_t role, std::size_t stream) {
     RoleState& state = states_[role];
-    if (state.done[stream] == state.streams[stream].size()) return false;
     const Item item = state.streams[stream][state.done[stream]];
     const auto at = static_cast<std::size_t>(item.command);
     const Side side{static_cast<std::int32_t>(role), item.command};
@@ -147,6 +159,7 @@ class AbstractRun {
   std::vector<RoleState> states_;
   std::vector<Rendezvous> rendezvous_;  // of each Transfer
   std::vector<Issue> order_;
+  std::vector<std::tuple<std::int32_t, int, std::size_t>> heads_;  // command, its enqueue first, stream
 };
 
 }  // namespace

@@ -2,9 +2,10 @@
 //
 // With one role it is host issue order. With several, roles meet in collectives (the sends and
 // receives of a pipeline), and no interleaving of host orders need work: both may send before they
-// receive, on streams of their own. So the roles are played abstractly, stream by stream: the head
+// receive, on streams of their own. So the roles are played abstractly, each as far as it gets: the head
 // of a stream goes ahead once its event is recorded, its enqueue is done, and all roles that meet in
-// it have it at the head of a stream. Every command then comes after all that it waits for.
+// it have it at the head of a stream; of several heads the first in host order, which so decides which of two
+// transfers is first that begin at once on one link. Every command then comes after all that it waits for.
 //
 //   role 0  s0 F0 ......... B0      role 1  s0 .... F1 B1
 //           s1 send0 recv0                  s1 recv0 send0

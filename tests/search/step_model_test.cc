@@ -367,7 +367,7 @@ std::optional<Case> pipeline_case(std::uint64_t seed) {
 
 TEST(StepModelTest, RandomPlacementsInPipelinesAreAsSimulated) {
   Tally tally;
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const std::optional<Case> stages = pipeline_case(6000 + seed);
     if (!stages) continue;
