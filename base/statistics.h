@@ -1,4 +1,5 @@
-// The middle of a sample, in one convention: what is measured is reported as a value that was measured.
+// The middle of a sample, in one convention: what is measured is reported as a value that was measured; and how late the
+// latest of several is.
 //
 //   median({3, 1, 2})        2
 //   median({4, 1, 3, 2})     3, the upper one of the two in the middle, never their mean
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -29,5 +31,8 @@ template <class T>
 T median_or(std::vector<T> values, T fallback) {
   return values.empty() ? fallback : median(std::move(values));
 }
+
+// Expected maximum of n independent standard normal values; 0 for n <= 1.
+double expected_maximum(std::int64_t n);
 
 }  // namespace dovetail

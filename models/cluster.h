@@ -191,8 +191,9 @@ std::optional<CollectivePrice> collective_price(const Cluster& cluster, Collecti
 // "all-reduce over 16 ranks is taken as twice the all-gather".
 std::string collective_assumption(const Cluster& cluster, CollectiveKey key);
 
-// The rules by which ops are priced here.
-OpModel op_model(const Cluster& cluster);
+// The rules by which ops are priced here in a job of `world` ranks. The skew that was seen on the machine's own ranks is
+// that of the latest of so many, by order statistics of independent normal lateness (base/statistics.h).
+OpModel op_model(const Cluster& cluster, std::int64_t world);
 
 // Costs of a Program on this cluster, and of what lowering makes of it: ops by op_model, curves of
 // every collective that its groups may be asked for. Throws InputError when an op has no duration

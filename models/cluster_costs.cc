@@ -5,6 +5,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
+#include "base/statistics.h"
 #include "models/cluster.h"
 #include "models/op_model.h"
 
@@ -173,13 +174,16 @@ Contention contention_of(const Cluster& cluster) {
 
 }  // namespace
 
-OpModel op_model(const Cluster& cluster) {
-  return {.machine = cluster.name,
-          .compute = cluster.compute,
-          .kernels = KernelTable(cluster.kernels, cluster.unit_kernel),
-          .copy = cluster.copy,
-          .passes = cluster.passes,
-          .skew = cluster.skew};
+OpModel op_model(const Cluster& cluster, std::int64_t world) {
+  const bool seen_on_several = cluster.ranks > 1;
+  return {
+      .machine = cluster.name,
+      .compute = cluster.compute,
+      .kernels = KernelTable(cluster.kernels, cluster.unit_kernel),
+      .copy = cluster.copy,
+      .passes = cluster.passes,
+      .skew = cluster.skew *
+              (seen_on_several ? expected_maximum(world) / expected_maximum(cluster.ranks) : 1)};
 }
 
 CollectiveCosts collective_costs(const Cluster& cluster, const schedule::Program& program) {
@@ -213,7 +217,7 @@ CollectiveCosts collective_costs(const Cluster& cluster, const schedule::Program
 Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
   Costs costs;
   costs.machine = cluster.name;
-  costs.ops = OpCosts(op_model(cluster), program);
+  costs.ops = OpCosts(op_model(cluster, program.world_size), program);
   costs.distinct_ranks = costs.ops.rank_classes();
   CollectiveCosts collectives = collective_costs(cluster, program);
   costs.collectives = std::move(collectives.costs);
@@ -253,7 +257,7 @@ std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Pro
   if (std::string sentence = several_systems(sources); !sentence.empty()) {
     sentences.push_back(std::move(sentence));
   }
-  const OpModel model = op_model(cluster);
+  const OpModel model = op_model(cluster, program.world_size);
   const auto estimated = std::ranges::count_if(
       program.ops, [&](const schedule::Op& op) { return model.uses_roofline(op); });
   if (estimated > 0) {

@@ -1,7 +1,7 @@
 // How long an op takes on a machine, by rules: what a cluster file or a profile knows about kernels,
 // passes over memory and peak rates.
 //
-//   const OpModel model = op_model(cluster);
+//   const OpModel model = op_model(cluster, program.world_size);
 //   model.price(op).by_class     // one entry: the same on all ranks
 //
 // The first rule that knows a time gives it: the op itself (timed work), the measured kernel with its

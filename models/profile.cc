@@ -13,6 +13,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/statistics.h"
 #include "models/cluster.h"
 
 namespace dovetail::models {
@@ -435,24 +436,6 @@ Profile read_profile(const JsonFile& file) {
   profile.copy_ns_per_byte = root.number_or("bucket_copy_ns_per_byte", 0, 0, 1e6);
   root.done();
   return profile;
-}
-
-double expected_maximum(std::int64_t n) {
-  if (n <= 1) return 0;
-  // Mean of the maximum = integral of x d(F^n) with F the normal distribution; midpoint rule on 1 -
-  // F^n and F^n.
-  constexpr double kLimit = 12;
-  constexpr int kSteps = 4800;
-  const double width = kLimit / kSteps;
-  double mean = 0;
-  for (int i = 0; i < kSteps; ++i) {
-    const double x = (i + 0.5) * width;
-    const auto power = [&](double at) {
-      return std::pow(0.5 * std::erfc(-at / std::sqrt(2.0)), static_cast<double>(n));
-    };
-    mean += (1 - power(x) - power(-x)) * width;
-  }
-  return mean;
 }
 
 schedule::Program profile_program(const Profile& profile) {

@@ -30,8 +30,8 @@
 // From it come a Program of timed work and Costs. What the Costs say, and why:
 //   compute      the measured time, per rank, scaled to no_communication_step, times (1 + skew)
 //   skew         a synchronous step waits for its slowest rank. With independent jitter sigma per
-//                rank the expected maximum over N ranks is mean + c_N sigma (order statistics of
-//                the normal distribution, c_2 = 0.564); sigma comes from p10 and p90
+//                rank the expected maximum over N ranks is mean + c_N sigma (order statistics,
+//                base/statistics.h); sigma comes from p10 and p90
 //   collectives  lone and back-to-back times from the two tables; beyond its last point the queue's
 //                curve runs parallel to the other, but does not fall with it. Reduce-scatter,
 //                all-gather and the others are derived from the all-reduce (models/cluster.h), for
@@ -116,9 +116,6 @@ struct Profile {
 
 // Reads the file strictly. Throws InputError.
 Profile read_profile(const JsonFile& file);
-
-// Expected maximum of n independent standard normal values; 0 for n = 1.
-double expected_maximum(std::int64_t n);
 
 // Ops: between-steps and forward; one backward op per gradient that ends when it is ready; the rest
 // of backward; one optimizer op per gradient, its share by bytes. problems() of the result is

@@ -159,7 +159,8 @@ class AbstractRun {
   std::vector<RoleState> states_;
   std::vector<Rendezvous> rendezvous_;  // of each Transfer
   std::vector<Issue> order_;
-  std::vector<std::tuple<std::int32_t, int, std::size_t>> heads_;  // command, its enqueue first, stream
+  std::vector<std::tuple<std::int32_t, int, std::size_t>>
+      heads_;  // command, its enqueue first, stream
 };
 
 }  // namespace

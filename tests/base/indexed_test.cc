@@ -52,5 +52,15 @@ TEST(StatisticsTest, TheMedianIsAValueOfTheSampleAndTheUpperOneOfTwo) {
   EXPECT_EQ(median_or(std::vector<int>{}, 7), 7);
 }
 
+// c_2 = 1/sqrt(pi) = 0.5642, c_3 = 3/(2 sqrt(pi)) = 0.8463; larger ones from tables of normal order
+// statistics.
+TEST(StatisticsTest, TheExpectedMaximumOfNormalValuesIsThatOfTheTables) {
+  EXPECT_EQ(expected_maximum(1), 0);
+  EXPECT_NEAR(expected_maximum(2), 0.5642, 1e-4);
+  EXPECT_NEAR(expected_maximum(3), 0.8463, 1e-4);
+  EXPECT_NEAR(expected_maximum(8), 1.4236, 1e-4);
+  EXPECT_NEAR(expected_maximum(64), 2.3437, 1e-3);
+}
+
 }  // namespace
 }  // namespace dovetail

@@ -107,15 +107,5 @@ TEST(DdpPredictionTest, StepTimesOfAllMeasuredSettingsArePredicted) {
   }
 }
 
-// c_2 = 1/sqrt(pi) = 0.5642, c_3 = 3/(2 sqrt(pi)) = 0.8463; larger ones from tables of normal order
-// statistics.
-TEST(DdpPredictionTest, TheExpectedMaximumOfNormalValuesIsThatOfTheTables) {
-  EXPECT_EQ(models::expected_maximum(1), 0);
-  EXPECT_NEAR(models::expected_maximum(2), 0.5642, 1e-4);
-  EXPECT_NEAR(models::expected_maximum(3), 0.8463, 1e-4);
-  EXPECT_NEAR(models::expected_maximum(8), 1.4236, 1e-4);
-  EXPECT_NEAR(models::expected_maximum(64), 2.3437, 1e-3);
-}
-
 }  // namespace
 }  // namespace dovetail::cli

@@ -347,6 +347,18 @@ TEST(CostsTest, KernelsAndPassesAreStretchedByTheSkewAndNothingElse) {
   EXPECT_EQ(time_of(cluster, op_of(0, schedule::TimedWork{{microseconds(7)}})), microseconds(7));
 }
 
+// The latest of eight is 1.4236 / 0.5642 times as late as the latest of two; a rank by itself waits for nobody.
+TEST(CostsTest, TheSkewOfMoreRanksIsThatOfTheLatestOfThem) {
+  Cluster cluster = cluster_with_passes();
+  cluster.ranks = 2;
+  cluster.skew = 0.1;
+  EXPECT_NEAR(op_model(cluster, 8).skew, 0.2523, 1e-4);
+  EXPECT_DOUBLE_EQ(op_model(cluster, 2).skew, 0.1);
+  EXPECT_EQ(op_model(cluster, 1).skew, 0);
+  cluster.ranks = 1;  // what one rank saw is no lateness against others
+  EXPECT_DOUBLE_EQ(op_model(cluster, 8).skew, 0.1);
+}
+
 TEST(PassesTest, AnUpdateThatRepeatsAProductIsAKernelAndTheUpdateOfAShardOfItAlsoAPass) {
   const GemmWork products{2, 2, 2, 3};
   EXPECT_EQ(pass_of(op_with(schedule::Update{}, products)), std::nullopt);
