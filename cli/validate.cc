@@ -58,16 +58,28 @@ std::string family_of(std::string device) {
 // A row's step on the cluster of its device; nothing where that is unknown, or the row is no job.
 std::optional<Duration> step_of(const yardsticks::Row& row, const std::string& data_dir) {
   const std::string family = family_of(row.device);
-  if (!row.job || family.empty()) return std::nullopt;
+  if (!row.job || (family.empty() && row.machine.empty())) return std::nullopt;
   try {
+    const std::string shipped = family + "x" + std::to_string(row.job->layout.world());
     const models::Cluster cluster =
-        predict::load_cluster(family + "x" + std::to_string(row.job->layout.world()), data_dir);
+        predict::load_cluster(row.machine.empty() ? shipped : row.machine, data_dir);
     return predict::predict_job(*row.job, cluster,
                                 {.policy = row.policy, .synchronous = row.synchronous})
         .step;
   } catch (const InputError&) {
     return std::nullopt;
   }
+}
+
+// What the first row takes more is added to all others.
+void take_from_the_first(Judged& judged) {
+  if (judged.yardstick.first_gives.empty() || judged.priced.empty() || !judged.priced.front())
+    return;
+  const Duration more = *judged.yardstick.rows.front().step - *judged.priced.front();
+  for (std::optional<Duration>& priced : judged.priced) {
+    if (priced) *priced += more;
+  }
+  judged.priced.front().reset();
 }
 
 // The steps of all rows that have one, on all processors.
@@ -95,6 +107,7 @@ yardsticks::Intervals price_steps(const ValidateOptions& options, std::vector<Ju
   });
   std::vector<yardsticks::StepOf> steps;
   for (Judged& judged : all) {
+    take_from_the_first(judged);
     const yardsticks::Row* const first = judged.yardstick.rows.data();
     const auto priced = [&](const yardsticks::Row& row) {
       return judged.priced[static_cast<std::size_t>(&row - first)];
@@ -386,6 +399,10 @@ void print(std::ostream& out, const std::vector<Judged>& all,
   if (std::ranges::any_of(all, [](const auto& judged) { return !judged.scaling.empty(); }))
     print_scaling(out, all);
   for (const Judged& judged : all) {
+    if (judged.steps && !judged.yardstick.first_gives.empty() && !judged.yardstick.rows.empty()) {
+      out << judged.yardstick.name << ": the first row gives " << judged.yardstick.first_gives
+          << " and is not judged\n";
+    }
     for (const auto& [reason, count] : without_job(judged.yardstick)) {
       out << judged.yardstick.name << ": " << count << (count == 1 ? " row" : " rows")
           << " without a job: " << reason << '\n';

@@ -34,9 +34,10 @@ struct Row {
   std::optional<jobs::Job> job = std::nullopt;
   std::string no_job = {};  // why there is none
   jobs::MemoryRules rules = {};
-  bool can_start = true;    // its layout leaves no stage empty
-  bool ran = true;          // false: it failed, for want of memory or otherwise
-  std::string device = {};  // "H100 80GB"
+  bool can_start = true;     // its layout leaves no stage empty
+  bool ran = true;           // false: it failed, for want of memory or otherwise
+  std::string device = {};   // "H100 80GB"
+  std::string machine = {};  // a cluster file, where it is no shipped one
   std::optional<Bytes> capacity = std::nullopt;  // of its memory, as PyTorch sees it
   std::optional<Bytes> memory = std::nullopt;    // measured peak
   std::optional<Duration> step = std::nullopt;   // measured
@@ -58,6 +59,9 @@ struct Yardstick {
   std::string name;
   MemoryKind kind = MemoryKind::Reserved;
   MemoryOf of = MemoryOf::FullestStage;
+  // What is not published but the same in all rows: what the step of the first one takes more than predicted. It is added to the
+  // others, and the first is not judged. Empty: nothing.
+  std::string first_gives = {};
   std::vector<Row> rows = {};
 };
 
@@ -66,6 +70,7 @@ Yardstick nanotron(const std::string& folder);
 Yardstick torchtitan(const std::string& folder);
 Yardstick simumax(const std::string& folder);
 Yardstick duoan(const std::string& folder);
+Yardstick damek(const std::string& folder);
 Yardstick megatron_bridge(const std::string& folder);
 Yardstick mlperf(const std::string& folder);
 std::vector<Yardstick> load_yardsticks(const std::string& folder);

@@ -89,6 +89,14 @@ TEST(YardstickTest, OtherSourcesAreJobsOrSayWhyNot) {
   EXPECT_FALSE(student.rows[0].synchronous);
   EXPECT_EQ(student.rows[3].policy, "fsdp:cap=1B,mode=copy,prefetch=0");
   EXPECT_TRUE(student.rows[3].synchronous);
+  const Yardstick pcie = damek(kFolder);
+  EXPECT_EQ(jobs_of(pcie), 28);
+  EXPECT_EQ(pcie.first_gives, "its optimizer's time");
+  // 48 x (4 x 1600^2 + 3 x 1600 x 6400 + 2 x 1600) + 2 x 10,000 x 1600 + 1600.
+  EXPECT_EQ(parameters(pcie.rows[0].job->model), 1'998'235'200);
+  EXPECT_EQ(pcie.rows.back().policy,
+            "threshold:threshold=1000MiB,closes=before-exceeding,mode=copy,wait=end-of-backward,"
+            "scale=after-collective");
   const Yardstick bridge = megatron_bridge(kFolder);
   EXPECT_GT(jobs_of(bridge), 70);
   const auto is_lora = [](const Row& row) { return row.job && row.job->lora == 16; };
