@@ -194,7 +194,8 @@ std::vector<Framework> fsdp() {
                          .in_flight = {InFlight::One, InFlight::Any}},
       .usual = {"fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=1,backward=1"},
       .more = {"fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=2,backward=2",
-               "fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=1,backward=1,reshard=no"},
+               "fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=1,backward=1,reshard=no",
+               "fsdp:mode=copy,wait=end-of-backward,forward=1,backward=1+exact"},
       .says = say_fsdp,
       .not_replayed =
           {"groups are of whole modules, whose borders the trace does not hold",
@@ -213,7 +214,8 @@ std::vector<Framework> fsdp() {
                 .presets = {{"zero3", "fsdp:blocks=layer,forward=1,backward=1"}},
                 .usual = {"fsdp:blocks=layer,forward=1,backward=1"},
                 .more = {"fsdp:blocks=layer,forward=2,backward=2",
-                         "fsdp:blocks=layer,forward=1,backward=1,reshard=no"},
+                         "fsdp:blocks=layer,forward=1,backward=1,reshard=no",
+                         "fsdp:forward=1,backward=1+exact"},
                 .says = say_fsdp1};
   return {one, two};  // the words of a plan in flat buffers are FSDP1's
 }

@@ -32,8 +32,6 @@ constexpr std::array kRefused = {
                 "gathers and reductions are two kinds of collectives: use streams=2"},
     Combination{Feature::GatherLimit, Feature::Pipeline,
                 "how much is gathered at a time depends on how the micro-batches interleave"},
-    Combination{Feature::Searched, Feature::Sharded,
-                "the search weighs all-reduced buckets; use sharded+threshold:threshold=SIZE"},
     Combination{Feature::Searched, Feature::Pipeline,
                 "the search knows one gradient-ready order, and each stage has its own"},
 };

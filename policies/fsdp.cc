@@ -290,6 +290,7 @@ class GatherPlacer {
   }
 
   void report() {
+    result_.most_gathered = most_;
     Bytes all;
     Bytes largest;
     const bool per_micro_batch = program_.stages > 1 && gathers_.reshard == Choice::Yes;

@@ -145,14 +145,11 @@ class Deciding {
   }
 
   // With groups that somebody else chose. Searches call it often: what travels is listed where it is asked.
-  Schedule with(const Groups& groups) && {
+  PolicyResult with(const Groups& groups) && {
     if (decided_.sharding || decided_.stages) owed_ = travelling(program_, merge_);
     start();
     if (!result_.failure) make(groups);
-    if (result_.failure) {
-      throw InputError("policy " + to_string(policy_) + ": " + *result_.failure);
-    }
-    return std::move(result_.schedule);
+    return std::move(result_);
   }
 
  private:
@@ -276,7 +273,9 @@ class Deciding {
                         ": over which of them it is sharded is not known";
       return;
     }
-    const Groups frozen = grouped(parameters);
+    // Whoever searches groups of gradients leaves frozen layers as they are.
+    const Groups frozen =
+        holds<Searched>() ? group_by_layer(program_, parameters) : grouped(parameters);
     append_frozen(result_.schedule, frozen, place_.mode);
     result_.failure = place_gathers(program_, policy_, groups, frozen, result_);
   }
@@ -400,8 +399,12 @@ Schedule make_schedule(const Program& program, const Policy& policy) {
   return std::move(result.schedule);
 }
 
-GradientKinds kinds_of(const Program& program, const Merge& merge) {
-  const std::vector<OwedGradient> owed = travelling(program, merge);
+GradientKinds kinds_of(const Program& program, const Policy& policy) {
+  std::vector<OwedGradient> owed = travelling(program, accumulation(policy));
+  if (const auto& sharding = policy.decisions.sharding) {
+    const std::optional<std::string> refusal = find_shards(program, sharding->replicas, owed);
+    DOVETAIL_CHECK(!refusal) << *refusal;
+  }
   std::vector<BucketKey> kinds;       // in the order of their first gradients
   std::vector<std::size_t> kind, at;  // of each gradient; and its number among those of its kind
   std::vector<std::size_t> size;      // of each kind
@@ -428,9 +431,27 @@ GradientKinds kinds_of(const Program& program, const Merge& merge) {
   return result;
 }
 
-Schedule partition(const Program& program, std::span<const std::size_t> ends,
-                   const Policy& policy) {
-  const std::vector<OwedGradient> gradients = kinds_of(program, accumulation(policy)).gradients;
+std::vector<std::size_t> borders_of(const Program& program, const GradientKinds& kinds,
+                                    const Policy& policy) {
+  const IdTable<TensorId, TensorId> parameter = parameters_of(program);
+  const auto layer = [&](std::size_t i) {
+    const TensorId gradient = kinds.gradients[i].tensor;
+    const TensorId updated = parameter.at(gradient);
+    return layer_of(program.tensor(updated.value < 0 ? gradient : updated).name);
+  };
+  std::vector<std::size_t> borders;
+  for (std::size_t end = 1; end <= kinds.gradients.size(); ++end) {
+    const bool ends_kind = std::ranges::binary_search(kinds.ends, end);
+    if (ends_kind || !policy.decisions.gathers || layer(end - 1) != layer(end)) {
+      borders.push_back(end);
+    }
+  }
+  return borders;
+}
+
+PolicyResult try_partition(const Program& program, std::span<const std::size_t> ends,
+                           const Policy& policy) {
+  const std::vector<OwedGradient> gradients = kinds_of(program, policy).gradients;
   DOVETAIL_CHECK(!ends.empty() && ends.back() == gradients.size())
       << "ends do not cover the gradients";
   Groups groups;
@@ -453,6 +474,13 @@ Schedule partition(const Program& program, std::span<const std::size_t> ends,
   std::ranges::stable_sort(
       groups, {}, [](const GradientGroup& group) { return group.members.back().producer_index; });
   return Deciding(program, policy).with(groups);
+}
+
+Schedule partition(const Program& program, std::span<const std::size_t> ends,
+                   const Policy& policy) {
+  PolicyResult result = try_partition(program, ends, policy);
+  if (result.failure) throw InputError("policy " + to_string(policy) + ": " + *result.failure);
+  return std::move(result.schedule);
 }
 
 }  // namespace dovetail::schedule

@@ -134,6 +134,7 @@ struct PolicyResult {
   std::vector<std::string> report;     // one line per decision
   std::vector<std::string> refusals;   // steps that the policy left out, and the rule in words
   std::optional<std::string> failure;  // why it cannot be applied to this Program at all
+  Bytes most_gathered{};  // before uses: parameters in memory at a time, without a pipeline
 };
 
 // Of a pipeline the Program is the split one: assign_stages(program, split_of(policy)).
@@ -143,8 +144,8 @@ PolicyResult apply_policy(const Program& program, const Policy& policy);
 // The Schedule alone. Throws InputError after a failure. REQUIRES: as apply_policy.
 Schedule make_schedule(const Program& program, const Policy& policy);
 
-// What travels, kind by kind: gradients that may share a bucket (of one process group, dtype, reduction and stage)
-// stand together, in ready order.
+// What travels, kind by kind: gradients that may share a bucket (of one process group, dtype, reduction and stage; of
+// sharded updates also of parameters of one dtype) stand together, in ready order.
 struct GradientKinds {
   struct Run {
     std::size_t begin = 0;
@@ -156,10 +157,18 @@ struct GradientKinds {
   // changes.
   std::vector<Run> runs;
 };
-GradientKinds kinds_of(const Program& program, const Merge& merge = {});
+// REQUIRES: of sharded updates, apply_policy would not refuse the Program.
+GradientKinds kinds_of(const Program& program, const Policy& policy = {});
+// Where a block of the policy's may end, as exclusive ends of kinds_of(): before uses of parameters are gathered those of
+// whole layers, as a module is a framework's unit; otherwise behind any gradient.
+std::vector<std::size_t> borders_of(const Program& program, const GradientKinds& kinds,
+                                    const Policy& policy);
 
 // The Schedule with these buckets in place of the policy's, launched as they become ready: ends are exclusive and rise
 // to the number of gradients, which stand as kinds_of() has them. Throws InputError where a bucket would hold two kinds.
 Schedule partition(const Program& program, std::span<const std::size_t> ends, const Policy& policy);
+// The same, or the reason why it cannot be as a failure: a limit that a block alone exceeds, say.
+PolicyResult try_partition(const Program& program, std::span<const std::size_t> ends,
+                           const Policy& policy);
 
 }  // namespace dovetail::schedule

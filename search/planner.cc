@@ -27,7 +27,7 @@
 namespace dovetail::search {
 namespace {
 
-// Groupings that differ from this one by one merge, one border moved by one gradient, or one split.
+// Groupings that differ from this one by one merge, one border moved by one, or one split.
 std::vector<std::vector<std::size_t>> neighbours(const std::vector<std::size_t>& ends) {
   std::vector<std::vector<std::size_t>> all;
   for (std::size_t b = 0; b + 1 < ends.size(); ++b) {  // the last border stays
@@ -151,6 +151,13 @@ std::vector<LinearPiece> lines_below(const std::vector<LinearPiece>& pieces, Byt
   return lines;
 }
 
+// What the policy is with as many buckets as it may have.
+schedule::Policy unsearched(schedule::Policy policy) {
+  policy.decisions.grouping = schedule::EachAlone{};
+  if (policy.decisions.gathers) policy.decisions.grouping = schedule::ByLayer{};
+  return policy;
+}
+
 constexpr const char* kOneReduction =
     "gradients owe two reductions, over shards and over their replicas; exact groups them for one";
 
@@ -226,10 +233,17 @@ std::vector<Duration> Planner::ready_times(
 Weighed Planner::propose(const schedule::Policy& spec) {
   Candidate candidate{.spec = spec};
   if (schedule::is_searched(spec)) {
-    if (owes_two_) return {.refusal = kOneReduction};
-    candidate.schedule = solve_exact(spec);
+    if (std::optional<std::string> refusal = refusal_of(spec)) return {.refusal = *refusal};
+    if (spec.decisions.gathers) {
+      schedule::PolicyResult found = search_blocks(spec);
+      candidate.schedule = std::move(found.schedule);
+      candidate.report = std::move(found.report);
+    } else {
+      candidate.schedule = solve_exact(spec).schedule;
+    }
     candidate.schedule.policy = schedule::to_string(spec);
-    candidate.report = schedule::bucket_report(program_, candidate.schedule);
+    std::ranges::copy(schedule::bucket_report(program_, candidate.schedule),
+                      std::back_inserter(candidate.report));
     return {.candidate = std::move(candidate)};
   }
   schedule::PolicyResult result = schedule::apply_policy(program_, spec);
@@ -262,9 +276,9 @@ schedule::ScheduledProgram Planner::verified(const schedule::Schedule& schedule)
 }
 
 std::optional<std::string> Planner::refusal_of(const schedule::Policy& spec) const {
-  if (schedule::is_searched(spec))
-    return owes_two_ ? std::optional<std::string>(kOneReduction) : std::nullopt;
-  return schedule::apply_policy(program_, spec).failure;
+  if (!schedule::is_searched(spec)) return schedule::apply_policy(program_, spec).failure;
+  if (spec.decisions.sharding) return schedule::apply_policy(program_, unsearched(spec)).failure;
+  return owes_two_ ? std::optional<std::string>(kOneReduction) : std::nullopt;
 }
 
 bool Planner::is_bounded(const schedule::Schedule& schedule) const {
@@ -374,18 +388,19 @@ PartitionProblem Planner::relaxed_problem(std::int32_t rank,
   return problem;
 }
 
-std::vector<std::vector<LinearPiece>> Planner::cost_curves() const {
+std::vector<std::vector<LinearPiece>> Planner::cost_curves(
+    const models::CollectiveTable& table) const {
   const Duration cpu = costs_.contention(Rank{0}).collective_cpu;
   std::vector<std::vector<LinearPiece>> curves;
   for (const models::TimeKind kind :
        {models::TimeKind::Smaller, models::TimeKind::BackToBack, models::TimeKind::Isolated}) {
-    curves.push_back(pieces_of(all_reduce_, kind, Duration{}));
+    curves.push_back(pieces_of(table, kind, Duration{}));
   }
   const Duration host = costs_.host.kind == models::HostModel::Kind::Inline
                             ? costs_.host.collective + costs_.host.event
                             : Duration{};
   if (cpu + host > Duration{}) {
-    curves.push_back(pieces_of(all_reduce_, models::TimeKind::BackToBack, cpu + host));
+    curves.push_back(pieces_of(table, models::TimeKind::BackToBack, cpu + host));
   }
   return curves;
 }
@@ -393,7 +408,8 @@ std::vector<std::vector<LinearPiece>> Planner::cost_curves() const {
 // The best grouping so far, and which were weighed.
 struct Planner::Search {
   const schedule::Policy& spec;
-  GradientKinds kinds = {};  // `ends` are of its gradients
+  GradientKinds kinds = {};               // `ends` are of its gradients
+  std::vector<std::size_t> borders = {};  // where a bucket may end, rising
   Evaluator* evaluator = nullptr;
   BucketChoice like = {};  // what all buckets have in common, for the evaluator
   std::vector<std::size_t> ends = {};
@@ -413,20 +429,38 @@ struct Planner::Search {
   }
 };
 
-// Whether the grouping, cut where a kind ends, is new and better than all before.
+// The step of a grouping; of one that cannot be, the longest there is.
+std::int64_t Planner::step_of(const Search& search, const std::vector<std::size_t>& ends,
+                              ReadyTimes& ready) {
+  const bool gathers = search.spec.decisions.gathers.has_value();
+  if (search.evaluator != nullptr && !gathers) {
+    Evaluator& evaluator = *search.evaluator;
+    return evaluator.model.evaluate(search.choices(ends), evaluator.memory).count();
+  }
+  const schedule::PolicyResult made = schedule::try_partition(program_, ends, search.spec);
+  if (made.failure) return std::numeric_limits<std::int64_t>::max();
+  if (search.evaluator != nullptr) {
+    if (const auto choices = search.evaluator->model.choices_of(made.schedule)) {
+      return search.evaluator->model.evaluate(*choices, search.evaluator->memory).count();
+    }
+  }
+  return simulate(made.schedule, &ready).step_ns;
+}
+
+// Whether the grouping, cut where a kind ends and moved to where buckets may end, is new and better than all before.
 bool Planner::improves(Search& search, const std::vector<std::size_t>& proposed) {
   std::vector<std::size_t> ends;
-  std::ranges::set_union(proposed, search.kinds.ends, std::back_inserter(ends));
+  for (const std::size_t end : proposed) {
+    ends.push_back(*std::ranges::lower_bound(search.borders, end));
+  }
+  ends.insert(ends.end(), search.kinds.ends.begin(), search.kinds.ends.end());
+  std::ranges::sort(ends);
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
   const auto [entry, fresh] = search.tried.try_emplace(ends, 0);
   if (!fresh) return false;
   ++simulated_;
   ReadyTimes ready{.of = search.kinds.gradients, .times = {}};
-  if (search.evaluator != nullptr) {
-    Evaluator& evaluator = *search.evaluator;
-    entry->second = evaluator.model.evaluate(search.choices(ends), evaluator.memory).count();
-  } else {
-    entry->second = simulate(schedule::partition(program_, ends, search.spec), &ready).step_ns;
-  }
+  entry->second = step_of(search, ends, ready);
   if (!search.ends.empty() && entry->second >= search.step_ns) return false;
   search.ends = std::move(ends);
   search.step_ns = entry->second;
@@ -454,24 +488,32 @@ void Planner::try_even_groupings(Search& search) {
 
 // Each gradient but the last one ends a bucket or not.
 void Planner::try_all_groupings(Search& search) {
-  const std::size_t borders = owed_.size() - 1;
+  const std::size_t borders = search.kinds.gradients.size() - 1;
   for (std::size_t choice = 0; choice < std::size_t{1} << borders; ++choice) {
     std::vector<std::size_t> ends;
     for (std::size_t i = 0; i < borders; ++i) {
       if ((choice >> i & 1) != 0) ends.push_back(i + 1);
     }
-    ends.push_back(owed_.size());
+    ends.push_back(borders + 1);
     improves(search, ends);
   }
 }
 
 // Merges, splits and moves single gradients over borders as long as that helps.
 void Planner::climb(Search& search) {
-  const auto climbs = std::clamp<std::size_t>(kSimulatedWork / program_.ops.size(), kClimbs, 400);
+  auto climbs = std::clamp<std::size_t>(kSimulatedWork / program_.ops.size(), kClimbs, 400);
+  if (search.evaluator != nullptr) climbs = static_cast<std::size_t>(evaluations());
   const std::size_t most = search.tried.size() + climbs;
   for (bool better = true; better && search.tried.size() < most;) {
     better = false;
-    for (const std::vector<std::size_t>& ends : neighbours(search.ends)) {
+    // Borders are counted among those that there may be.
+    std::vector<std::size_t> at;
+    for (const std::size_t end : search.ends) {
+      const auto border = std::ranges::lower_bound(search.borders, end);
+      at.push_back(static_cast<std::size_t>(border - search.borders.begin()) + 1);
+    }
+    for (std::vector<std::size_t>& ends : neighbours(at)) {
+      for (std::size_t& end : ends) end = search.borders[end - 1];
       better = improves(search, ends);
       if (better || search.tried.size() >= most) break;
     }
@@ -482,7 +524,7 @@ void Planner::climb(Search& search) {
 // held back where that pays.
 schedule::Schedule Planner::search_on(const Search& search) {
   Evaluator& evaluator = *search.evaluator;
-  const bool few = owed_.size() <= kFewGradients;
+  const bool few = search.kinds.gradients.size() <= kFewGradients;
   std::vector<Placed> starts;
   for (const auto& [ends, step_ns] : search.tried) {
     starts.push_back({search.choices(ends), Duration(step_ns)});
@@ -499,8 +541,7 @@ schedule::Schedule Planner::search_on(const Search& search) {
     starts.push_back({*std::move(choices), step});
   }
   LocalSearchOptions options;
-  options.evaluations = std::clamp<std::int64_t>(
-      kSearchWork / static_cast<std::int64_t>(program_.ops.size()), 200, options.evaluations);
+  options.evaluations = evaluations();
   LocalSearchResult found = local_search(evaluator.model, starts, options);
   simulated_ += static_cast<std::size_t>(found.evaluations);
   if (evaluator.model.delays()) {
@@ -524,9 +565,32 @@ schedule::Schedule Planner::search_on(const Search& search) {
   return evaluator.model.schedule_of(found.best.choices);
 }
 
-schedule::Schedule Planner::solve_exact(const schedule::Policy& spec) {
+// Of groupings that are as good the one whose largest block is the smallest: it is what must lie gathered in memory.
+void Planner::take_smallest_blocks(Search& search) const {
+  constexpr double kAsGood = 1.001;
+  const auto largest = [&](const std::vector<std::size_t>& ends) {
+    Bytes most;
+    std::size_t begin = 0;
+    for (const std::size_t end : ends) {
+      Bytes bytes;
+      for (; begin < end; ++begin) bytes += search.kinds.gradients[begin].bytes;
+      most = std::max(most, bytes);
+    }
+    return most;
+  };
+  const double enough = kAsGood * static_cast<double>(search.step_ns);
+  Bytes least = largest(search.ends);
+  for (const auto& [ends, step_ns] : search.tried) {
+    if (static_cast<double>(step_ns) > enough || largest(ends) >= least) continue;
+    search.ends = ends;
+    least = largest(ends);
+  }
+}
+
+schedule::PolicyResult Planner::solve_exact(const schedule::Policy& spec) {
   Search search{.spec = spec};
-  search.kinds = schedule::kinds_of(program_, schedule::accumulation(spec));
+  search.kinds = schedule::kinds_of(program_, spec);
+  search.borders = schedule::borders_of(program_, search.kinds, spec);
   const GradientKinds& kinds = search.kinds;
   PartitionProblem problem = relaxed_problem(0, kinds.gradients);
   for (std::size_t rank = 1; rank < op_end_.size(); ++rank) {
@@ -536,15 +600,20 @@ schedule::Schedule Planner::solve_exact(const schedule::Policy& spec) {
       problem.ready[i] = std::max(problem.ready[i], other.ready[i]);
     }
   }
-  // One bucket of each kind.
-  const schedule::Schedule fewest = schedule::partition(program_, kinds.ends, spec);
-  if (schedule::placement(spec).batch == 0) search.evaluator = evaluator_of(fewest, Wanted::Now);
+  const schedule::Schedule any = schedule::partition(program_, search.borders, spec);
+  if (schedule::placement(spec).batch <= 1) search.evaluator = evaluator_of(any, Wanted::Now);
   if (search.evaluator != nullptr) {
-    const std::optional<Choices> choices = search.evaluator->model.choices_of(fewest);
+    const std::optional<Choices> choices = search.evaluator->model.choices_of(any);
     if (choices) search.like = choices->front();
     if (!choices) search.evaluator = nullptr;
   }
-  const auto curves = cost_curves();
+  const models::CollectiveCost* sharded = nullptr;
+  if (spec.decisions.sharding) {
+    const schedule::ProcessGroup& group = program_.group(kinds.gradients.front().group);
+    sharded = costs_.find(costs_.key(schedule::Collective::ReduceScatter, group));
+    improves(search, search.borders);
+  }
+  const auto curves = cost_curves(sharded != nullptr ? sharded->time : all_reduce_);
   for (int round = 0; round < 2; ++round) {
     for (const auto& pieces : curves) {
       improves(search, partition_runs(problem, kinds, pieces));
@@ -565,11 +634,25 @@ schedule::Schedule Planner::solve_exact(const schedule::Policy& spec) {
       begin = end;
     }
   }
-  const bool few = owed_.size() <= kFewGradients;
+  const bool few = search.kinds.gradients.size() <= kFewGradients;
   few ? try_all_groupings(search) : try_even_groupings(search);
-  if (search.evaluator != nullptr) return search_on(search);
+  const bool gathers = spec.decisions.gathers.has_value();
+  if (search.evaluator != nullptr && !gathers) return {.schedule = search_on(search)};
   if (!few) climb(search);
-  return schedule::partition(program_, search.ends, spec);
+  if (gathers) take_smallest_blocks(search);
+  return schedule::try_partition(program_, search.ends, spec);
+}
+
+// Blocks of whole layers. Where nobody gave a limit, no more is gathered at a time than with a block for each layer.
+schedule::PolicyResult Planner::search_blocks(schedule::Policy spec) {
+  schedule::GatherLimit& limit = spec.decisions.gathers->limit;
+  const bool is_limited = limit != schedule::GatherLimit{};
+  if (!is_limited) {
+    limit.bytes = schedule::apply_policy(program_, unsearched(spec)).most_gathered;
+  }
+  schedule::PolicyResult found = solve_exact(spec);
+  if (!is_limited) found.schedule.gather_limit = {};
+  return found;
 }
 
 // Of the optimizer ops that read an owed gradient; none where some gradient has no such reader, as it

@@ -21,7 +21,8 @@
 // ready times that the best of those had in simulation; then it tries even groupings, and climbs from
 // the best of all these by merges, splits, moved borders and, where that pays, launches that are held back,
 // with the evaluator (local_search.h) where it applies. Of up to six gradients it weighs all
-// groupings. It keeps what has the shortest step. Without contention, copies and host cost the first solution is already optimal.
+// groupings. Joined with sharded updates it searches whole tensors (sharded+exact), with gathers before each use
+// blocks of whole layers (fsdp+exact), which gather no more at a time than a block for each layer unless a limit is given. It keeps what has the shortest step. Without contention, copies and host cost the first solution is already optimal.
 //
 // Lower bound. For each rank: the exact optimum of the relaxed problem (no contention, no copies,
 // no host cost, the lesser of both times per collective, made non-decreasing) plus the shortest
@@ -42,8 +43,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <list>
 #include <optional>
 #include <set>
@@ -168,7 +171,8 @@ class Planner {
  private:
   [[nodiscard]] PartitionProblem relaxed_problem(
       std::int32_t rank, std::span<const schedule::OwedGradient> gradients) const;
-  [[nodiscard]] std::vector<std::vector<LinearPiece>> cost_curves() const;
+  [[nodiscard]] std::vector<std::vector<LinearPiece>> cost_curves(
+      const models::CollectiveTable& table) const;
   [[nodiscard]] Duration one_of_each_kind(const PartitionProblem& problem,
                                           const LinearPiece& line) const;
   [[nodiscard]] Duration shortest_reader(Rank rank) const;
@@ -192,18 +196,26 @@ class Planner {
   enum class Wanted { Now, Twice };
   Evaluator* evaluator_of(const schedule::Schedule& schedule, Wanted wanted);
 
-  schedule::Schedule solve_exact(const schedule::Policy& spec);
-  struct Search;
-  schedule::Schedule search_on(const Search& search);
-  bool improves(Search& search, const std::vector<std::size_t>& proposed);
-  void try_all_groupings(Search& search);
-  void try_even_groupings(Search& search);
-  void climb(Search& search);
   // When these gradients were ready.
   struct ReadyTimes {
     std::span<const schedule::OwedGradient> of;
     std::vector<Duration> times;
   };
+  // How many candidates a search may weigh with the evaluator.
+  [[nodiscard]] std::int64_t evaluations() const {
+    return std::clamp<std::int64_t>(kSearchWork / std::ssize(program_.ops), 200, 4000);
+  }
+  schedule::PolicyResult solve_exact(const schedule::Policy& spec);
+  schedule::PolicyResult search_blocks(schedule::Policy spec);
+  struct Search;
+  schedule::Schedule search_on(const Search& search);
+  std::int64_t step_of(const Search& search, const std::vector<std::size_t>& ends,
+                       ReadyTimes& ready);
+  bool improves(Search& search, const std::vector<std::size_t>& proposed);
+  void try_all_groupings(Search& search);
+  void try_even_groupings(Search& search);
+  void climb(Search& search);
+  void take_smallest_blocks(Search& search) const;
   // Lowers and simulates.
   sim::StepSummary simulate(const schedule::Schedule& schedule, ReadyTimes* ready);
   [[nodiscard]] std::vector<Duration> ready_times(

@@ -32,6 +32,8 @@ const schedule::ByLimits* limits_in(const Policy& policy) {
 // Sharded updates as Megatron overlaps them: parameters are gathered beside the next forward. Of the swept
 // sizes the best one is shown.
 constexpr std::string_view kShardedRule = "sharded:p=1,gather=next-forward";
+// The same in whole tensors, grouped by the search.
+constexpr std::string_view kShardedSearch = "sharded:p=1,gather=next-forward,mode=view+exact";
 
 // So many sizes are all tried, of more those near the best of a few.
 constexpr std::size_t kAllSizes = 17;
@@ -334,6 +336,7 @@ std::vector<SweptPolicy> comparable_policies(const frameworks::Framework& framew
     if (is_searched(spec)) add_all(framework.more, SweptPolicy::Sizes::Own);
   }
   add({schedule::parse_policy(kShardedRule), SweptPolicy::Sizes::Best});
+  add({schedule::parse_policy(kShardedSearch)});
   add_all(framework.swept, SweptPolicy::Sizes::Best);
   return policies;
 }

@@ -120,6 +120,58 @@ TEST(PlannerTest, TheExactPolicyIsTheBestOfAllGroupingsWithoutContention) {
   EXPECT_GT(compared, 20u);
 }
 
+// The shortest step of all groupings into consecutive buckets, and by how much the search is above it.
+double above_the_best_grouping(std::uint64_t seed, const char* text) {
+  Instance instance = random_instance(seed, 9, false);
+  const schedule::Program program = instance.program;
+  Planner planner(std::move(instance.program), std::move(instance.costs));
+  const auto spec = schedule::parse_policy(text);
+  std::int64_t best = INT64_MAX;
+  for (const auto& ends : testing::all_groupings(program.reductions.size())) {
+    const schedule::PolicyResult made = schedule::try_partition(program, ends, spec);
+    if (!made.failure) best = std::min(best, planner.evaluate(made.schedule).step_ns);
+  }
+  const Candidate found = planner.evaluate(spec);
+  EXPECT_NO_THROW(static_cast<void>(planner.verified(found.schedule)));
+  return static_cast<double>(found.summary.step_ns) / static_cast<double>(best) - 1;
+}
+
+TEST(PlannerTest, ShardedUpdatesAndBlocksAreGroupedAsWellAsAnyGroupingIs) {
+  for (const char* text : {"sharded:p=1,gather=next-forward,mode=view+exact",
+                           "sharded:p=1,mode=view+exact", "fsdp:memory=1GiB+exact"}) {
+    int missed = 0;
+    for (std::uint64_t seed = 0; seed < 25; ++seed) {
+      SCOPED_TRACE(std::string(text) + ", seed " + std::to_string(seed));
+      const double above = above_the_best_grouping(seed, text);
+      EXPECT_LT(above, 0.03);
+      missed += above > 0.002 ? 1 : 0;
+    }
+    EXPECT_LE(missed, 2) << text;
+  }
+}
+
+TEST(PlannerTest, SearchedBlocksNeedNoMoreMemoryThanLayersUnlessMoreIsAllowed) {
+  std::size_t fewer = 0;
+  for (std::uint64_t seed = 0; seed < 25; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Instance instance = random_instance(seed, 9, false);
+    const schedule::Program program = instance.program;
+    Planner planner(std::move(instance.program), std::move(instance.costs));
+    const auto layers = schedule::parse_policy("fsdp");
+    const Candidate found = planner.evaluate(schedule::parse_policy("fsdp+exact"));
+    const Candidate plain = planner.evaluate(layers);
+    // Of groupings within 0.1 % of each other the one of smaller blocks.
+    EXPECT_LE(static_cast<double>(found.summary.step_ns),
+              1.001 * static_cast<double>(plain.summary.step_ns));
+    EXPECT_EQ(found.schedule.gather_limit, schedule::GatherLimit{});
+    schedule::Schedule limited = found.schedule;
+    limited.gather_limit.bytes = schedule::apply_policy(program, layers).most_gathered;
+    EXPECT_NO_THROW(static_cast<void>(planner.verified(limited)));
+    fewer += found.buckets() < plain.buckets() ? 1 : 0;
+  }
+  EXPECT_GT(fewer, 5U);
+}
+
 // The bound is of whole gradients in consecutive buckets, in ready order, on one stream: nothing else
 // is said to be bounded.
 TEST(PlannerTest, OnlyConsecutiveBucketsOfWholeGradientsOnOneStreamAreBounded) {
