@@ -130,10 +130,10 @@ std::string_view groups_by(const Schedule& schedule);
 
 // What a policy decided.
 struct PolicyResult {
-  Schedule schedule;                   // without buckets after a failure
-  std::vector<std::string> report;     // one line per decision
-  std::vector<std::string> refusals;   // steps that the policy left out, and the rule in words
-  std::optional<std::string> failure;  // why it cannot be applied to this Program at all
+  Schedule schedule;                        // without buckets after a failure
+  std::vector<std::string> report = {};     // one line per decision
+  std::vector<std::string> refusals = {};   // steps that the policy left out, and the rule in words
+  std::optional<std::string> failure = {};  // why it cannot be applied to this Program at all
   Bytes most_gathered{};  // before uses: parameters in memory at a time, without a pipeline
 };
 
