@@ -189,6 +189,23 @@ void bind_predict(CLI::App& app, PredictOptions& options, Action& action) {
   bind_action(command, options, action, predict);
 }
 
+void bind_explain(CLI::App& app, ExplainOptions& options, Action& action) {
+  CLI::App& command = *app.add_subcommand(
+      "explain", "why a plan takes as long as it does, what would help, what is left");
+  options.data_dir = data_dir();
+  command.add_option("plan", options.plan, "plan file")->required();
+  command.add_option("--cluster", options.cluster,
+                     "shipped name or file (default: the plan's own, unless that is a file)");
+  bind_what_if(command, options.what_if);
+  command.add_flag("--all", options.all, "every bucket, not only the ten that matter most");
+  bind_document(command, options.document);
+  command.footer(
+      "Examples:\n"
+      "  dovetail explain plan.json\n"
+      "  dovetail explain plan.json --cluster h200x8 --what-if link=0.5x");
+  bind_action(command, options, action, cli::explain);
+}
+
 void bind_compare(CLI::App& app, CompareOptions& options, Action& action) {
   CLI::App& command = *app.add_subcommand(
       "compare", "a predicted trace beside a measured one, or what moved between any two");
@@ -219,6 +236,7 @@ void bind_simulate_commands(CLI::App& app, SimulateOptions& options, Action& act
   bind_explore(app, options.explore, action);
   bind_plan(app, options.plan, action);
   bind_predict(app, options.predict, action);
+  bind_explain(app, options.explain, action);
   bind_compare(app, options.compare, action);
 }
 

@@ -1,10 +1,11 @@
-// Binding explore, plan, predict and compare.
+// Binding explore, plan, predict, explain and compare.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "cli/command_line.h"
 #include "cli/compare.h"
+#include "cli/explain.h"
 #include "cli/explore.h"
 #include "cli/plan.h"
 #include "cli/predict.h"
@@ -15,6 +16,7 @@ struct SimulateOptions {
   ExploreOptions explore;
   PlanOptions plan;
   PredictOptions predict;
+  ExplainOptions explain;
   CompareOptions compare;
 };
 

@@ -242,6 +242,8 @@ MADE = [
                       " -o pipeline.plan --trace pipeline.trace"),
     ("pipeline.trace", None),
     ("ddp.costs", "predict --plan ddp.plan --costs ddp.costs"),
+    ("explain.json", "explain ddp.plan --json"),
+    ("explain-pipeline.json", "explain pipeline.plan --json"),
     ("explore.json", "explore --workload mlp --cluster a100x8 --thresholds 1MiB,4MiB --json"
                      " --html explore.html"),
     ("explore.html", None),

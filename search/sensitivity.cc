@@ -7,27 +7,18 @@
 #include <algorithm>
 
 #include "search/planner.h"
+#include "search/same_kind.h"
 
 namespace dovetail::search {
 namespace {
-
-// With the waits and copies of the plan, so that what differs is the grouping.
-std::optional<schedule::Policy> search_like(const schedule::Schedule& plan, Planner& planner) {
-  if (plan.merge.micro_steps != 1 || is_sharded(plan) || plan.buckets.empty()) return std::nullopt;
-  const schedule::Bucket& first = plan.buckets.front();
-  const schedule::Policy spec =
-      schedule::placed(schedule::parse_policy("exact"),
-                       {.mode = first.mode, .wait = first.wait, .scope = first.scope});
-  if (planner.refusal_of(spec)) return std::nullopt;
-  return spec;
-}
 
 SensitivityRow row_of(const SensitivityOf& what, models::CostPart part, double factor) {
   Planner planner(what.program, models::scaled(what.costs, part, factor));
   SensitivityRow row{.part = part, .factor = factor};
   row.plan = Duration(planner.evaluate(what.plan).step_ns);
   row.best = row.plan;
-  if (const auto spec = search_like(what.plan, planner)) {
+  const auto spec = searched_like(what.program, what.plan);
+  if (spec && !planner.refusal_of(*spec)) {
     row.best = std::min(row.best, Duration(planner.evaluate(*spec).summary.step_ns));
   }
   if (!planner.refusal_of(what.usual)) {
