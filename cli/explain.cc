@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <ostream>
 #include <utility>
@@ -106,33 +107,40 @@ std::string explanation_json(const std::string& file, const WhyPlan& one) {
   return document.dump(1) + "\n";
 }
 
-// The longest chain of the step, of short parts only how many there are.
+// The longest chain of the step; of short parts in a row only how long those of each kind are together.
 void print_path(std::ostream& out, const WhyPlan& one) {
-  constexpr double kShort = 0.01;  // of the step
+  constexpr double kShort = 0.02;  // of the step
   out << "\nwhat makes the step as long as it is, one behind the other\n";
   TextTable table({"part", "ms", "share"});
   const double whole = to_us(one.report.step_time);
-  std::size_t short_ones = 0;
-  double short_us = 0;
   const auto add = [&](double us, std::string what) {
     table.add({std::move(what), fixed(us / 1e3, 3), fixed(100 * us / whole, 1) + " %"});
   };
-  const auto add_short = [&] {
-    if (short_ones > 0) add(short_us, counted(short_ones, "short part"));
-    short_ones = 0;
-    short_us = 0;
+  std::vector<traces::PathPart> row;
+  const auto add_row = [&] {
+    std::map<traces::LinkKind, double> by_kind;
+    double all = 0;
+    for (const traces::PathPart& part : row) {
+      by_kind[part.kind] += to_us(part.time);
+      all += to_us(part.time);
+    }
+    std::string kinds;
+    for (const auto& [kind, us] : by_kind) {
+      kinds +=
+          (kinds.empty() ? "" : ", ") + std::string(to_string(kind)) + " " + fixed(us / 1e3, 3);
+    }
+    if (row.size() == 1) add(all, row.front().what);
+    if (row.size() > 1) add(all, std::to_string(row.size()) + " short parts: " + kinds);
+    row.clear();
   };
   for (const traces::PathPart& part :
        traces::path_parts(one.traced.trace, one.traced.path, one.report.step)) {
-    if (to_us(part.time) < kShort * whole) {
-      ++short_ones;
-      short_us += to_us(part.time);
-      continue;
-    }
-    add_short();
-    add(to_us(part.time), part.what);
+    const bool is_short = to_us(part.time) < kShort * whole;
+    if (!is_short) add_row();
+    row.push_back(part);
+    if (!is_short) add_row();
   }
-  add_short();
+  add_row();
   table.print(out);
 }
 
