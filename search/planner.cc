@@ -502,7 +502,7 @@ void Planner::try_all_groupings(Search& search) {
 // Merges, splits and moves single gradients over borders as long as that helps.
 void Planner::climb(Search& search) {
   auto climbs = std::clamp<std::size_t>(kSimulatedWork / program_.ops.size(), kClimbs, 400);
-  if (search.evaluator != nullptr) climbs = static_cast<std::size_t>(evaluations());
+  if (search.evaluator != nullptr) climbs = static_cast<std::size_t>(evaluations(search.spec));
   const std::size_t most = search.tried.size() + climbs;
   for (bool better = true; better && search.tried.size() < most;) {
     better = false;
@@ -541,7 +541,7 @@ schedule::Schedule Planner::search_on(const Search& search) {
     starts.push_back({*std::move(choices), step});
   }
   LocalSearchOptions options;
-  options.evaluations = evaluations();
+  options.evaluations = evaluations(search.spec);
   LocalSearchResult found = local_search(evaluator.model, starts, options);
   simulated_ += static_cast<std::size_t>(found.evaluations);
   if (evaluator.model.delays()) {

@@ -201,9 +201,11 @@ class Planner {
     std::span<const schedule::OwedGradient> of;
     std::vector<Duration> times;
   };
-  // How many candidates a search may weigh with the evaluator.
-  [[nodiscard]] std::int64_t evaluations() const {
-    return std::clamp<std::int64_t>(kSearchWork / std::ssize(program_.ops), 200, 4000);
+  // How many candidates a search may weigh with the evaluator, to which a sharded one is about three others: its buckets have
+  // an update and a gather each.
+  [[nodiscard]] std::int64_t evaluations(const schedule::Policy& spec) const {
+    const std::int64_t each = std::ssize(program_.ops) * (spec.decisions.sharding ? 3 : 1);
+    return std::clamp<std::int64_t>(kSearchWork / each, 200, 4000);
   }
   schedule::PolicyResult solve_exact(const schedule::Policy& spec);
   schedule::PolicyResult search_blocks(schedule::Policy spec);
