@@ -332,7 +332,9 @@ void print_table(std::ostream& out, const Sweep& sweep, const About& about,
   }
   out << "no schedule of " << sweep.bounded_schedules << " is faster than "
       << fixed(to_us(*sweep.lower_bound) / 1e3, 3) << " ms on this model: gap "
-      << fixed(sweep.gap * 100, 2) << " %\n";
+      << fixed(sweep.gap * 100, 2) << " %";
+  constexpr double kNone = 5e-5;  // printed as 0.00 %
+  out << (sweep.gap < kNone ? ": it is optimal on this model\n" : "\n");
 }
 
 void print_plot(std::ostream& out, const Sweep& sweep) {

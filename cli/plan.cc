@@ -127,7 +127,7 @@ void plan(const PlanOptions& options, std::ostream& out) {
       predict::notes_on(inputs.machine, result.program, result.summary, result.schedule);
   for (std::string& note : predict::notes_on(planned.steady)) notes.push_back(std::move(note));
   if (candidate.bounded) {
-    const search::Bound bound = checked_bound(planner.lower_bound(), candidate);
+    const search::Bound bound = planner.lower_bound(candidate);
     predicted.lower_bound = bound.time;
     if (!bound.time) notes.push_back(bound.problem);
   }

@@ -544,6 +544,15 @@ schedule::Schedule Planner::search_on(const Search& search) {
   options.evaluations = evaluations(search.spec);
   LocalSearchResult found = local_search(evaluator.model, starts, options);
   simulated_ += static_cast<std::size_t>(found.evaluations);
+  // The grouping that the lower bound thinks of is a start, too.
+  if (const auto bound = evaluator.model.lower_bound(found.best.choices, found.best.step);
+      bound && !bound->ends.empty()) {
+    const Choices thought = search.choices(bound->ends);
+    const LocalSearchResult other = local_search(
+        evaluator.model, {{thought, evaluator.model.evaluate(thought, evaluator.memory)}}, options);
+    simulated_ += static_cast<std::size_t>(other.evaluations);
+    if (other.best.step < found.best.step) found = other;
+  }
   if (evaluator.model.delays()) {
     options.moves = Moves::Delays;
     // Of few gradients another grouping may be the best one to hold back.
@@ -687,12 +696,27 @@ Duration Planner::one_of_each_kind(const PartitionProblem& problem, const Linear
   return latest;
 }
 
-std::string_view Planner::bounded_schedules() const {
-  return kinds_.size() == 1 ? "whole gradients in consecutive buckets on one stream"
-                            : "whole gradients on one stream";
+Bound Planner::lower_bound(const Candidate& found) {
+  Duration time = relaxed_bound();
+  std::string schedules = "whole gradients on one stream";
+  if (kinds_.size() == 1) {
+    schedules = "whole gradients in consecutive buckets on one stream";
+    Evaluator* evaluator = evaluator_of(found.schedule, Wanted::Now);
+    const auto choices =
+        evaluator == nullptr ? std::nullopt : evaluator->model.choices_of(found.schedule);
+    const Duration step(found.summary.step_ns);
+    auto closer = choices ? evaluator->model.lower_bound(*choices, step) : std::nullopt;
+    if (closer && closer->step > time) {
+      time = closer->step;
+      schedules = std::move(closer->kind);
+    }
+  }
+  Bound bound = checked_bound(time, found);
+  bound.schedules = std::move(schedules);
+  return bound;
 }
 
-Duration Planner::lower_bound() const {
+Duration Planner::relaxed_bound() const {
   std::vector<std::vector<LinearPiece>> curves = {
       pieces_of(all_reduce_, models::TimeKind::Smaller, Duration{})};
   if (kinds_.size() > 1) {

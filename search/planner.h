@@ -3,7 +3,7 @@
 //
 //   Planner planner(workload program, costs);
 //   Candidate ddp = planner.evaluate(parse_policy("torch-ddp:cap=25MiB,first=1MiB"));
-//   ddp.summary.step_ns; ddp.buckets; planner.lower_bound();
+//   ddp.summary.step_ns; ddp.buckets; planner.lower_bound(ddp);
 //
 // A candidate is lowered and simulated until its steps repeat; the steady one counts (sim/steady.h). Of several
 // that differ in their buckets only, the evaluator finds the same step without lowering (step_model.h).
@@ -24,7 +24,8 @@
 // groupings. Joined with sharded updates it searches whole tensors (sharded+exact), with gathers before each use
 // blocks of whole layers (fsdp+exact), which gather no more at a time than a block for each layer unless a limit is given. It keeps what has the shortest step. Without contention, copies and host cost the first solution is already optimal.
 //
-// Lower bound. For each rank: the exact optimum of the relaxed problem (no contention, no copies,
+// Lower bound. The larger one of two. Where there is an evaluator of the candidate's kind, that of its clock
+// (step_model.h, clock_bound.h). And for each rank: the exact optimum of the relaxed problem (no contention, no copies,
 // no host cost, the lesser of both times per collective, made non-decreasing) plus the shortest
 // optimizer op that reads a gradient, which must follow the last collective; the rank's compute; and what a host
 // that runs ahead needs to issue all ops and one bucket.
@@ -87,7 +88,7 @@ struct Candidate {
   std::optional<std::string> plan = std::nullopt;  // unless it is a NamedSchedule of this name
   schedule::Schedule schedule = {};
   sim::StepSummary summary = {};
-  bool bounded = true;                     // lower_bound() holds for it
+  bool bounded = true;                     // lower_bound() says something of it
   std::vector<std::string> report = {};    // one line per decision
   std::vector<std::string> left_out = {};  // steps that the policy left out, and why
 
@@ -102,9 +103,11 @@ struct Weighed {
   std::string refusal = {};
 };
 
-// A lower bound that holds for what was found; otherwise `problem` says in one line that it does not.
+// A lower bound of the step time, in steady state. Where it does not hold for what was found, `problem` says so in one
+// line instead.
 struct Bound {
   std::optional<Duration> time = std::nullopt;
+  std::string schedules = {};  // that are not faster: "whole gradients on one stream"
   std::string problem = {};
 };
 Bound checked_bound(Duration bound, const Candidate& found);
@@ -159,9 +162,8 @@ class Planner {
   // that are consecutive in gradient-ready order and launched in it.
   [[nodiscard]] bool is_bounded(const schedule::Schedule& schedule) const;
 
-  // Of the step time, in steady state; and of which schedules: "whole gradients on one stream".
-  [[nodiscard]] Duration lower_bound() const;
-  [[nodiscard]] std::string_view bounded_schedules() const;
+  // Of schedules of the candidate's kind. REQUIRES: it is bounded.
+  Bound lower_bound(const Candidate& found);
 
   [[nodiscard]] const schedule::Program& program() const { return program_; }
   [[nodiscard]] const models::Costs& costs() const { return costs_; }
@@ -176,6 +178,7 @@ class Planner {
   [[nodiscard]] Duration one_of_each_kind(const PartitionProblem& problem,
                                           const LinearPiece& line) const;
   [[nodiscard]] Duration shortest_reader(Rank rank) const;
+  [[nodiscard]] Duration relaxed_bound() const;
   // Both without the step.
   Weighed propose(const schedule::Policy& spec);
   Candidate proposed(const Start& start);

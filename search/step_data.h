@@ -150,6 +150,10 @@ struct StepData {
   // Of all of them, and with the space between them.
   [[nodiscard]] std::int64_t payload(const BucketChoice& choice) const;
   [[nodiscard]] std::int64_t extent(const BucketChoice& choice) const;
+  // What travels, with the padding behind it, and what that costs.
+  [[nodiscard]] Bytes size(const BucketChoice& choice) const;
+  [[nodiscard]] sim::TransferCost travel(const BucketChoice& choice) const;
+  [[nodiscard]] std::int64_t shards() const { return sharding ? group.size() : 1; }
   // Of gradients of this size. REQUIRES: sharding.
   [[nodiscard]] Bytes parameters(std::int64_t size) const {
     return Bytes(size / element * sharding->element);

@@ -75,6 +75,13 @@ using Choices =
 
 inline constexpr std::int32_t kMostStreams = 16;
 
+// No placement of this kind is faster.
+struct StepBound {
+  Duration step{};
+  std::string kind;                    // "whole gradients in consecutive buckets on one stream"
+  std::vector<std::size_t> ends = {};  // of the buckets that the bound thinks of; may be none
+};
+
 struct StepData;
 class StepWriter;
 
@@ -129,6 +136,11 @@ class StepModel {
   [[nodiscard]] sim::StepSummary summary(std::span<const BucketChoice> choices,
                                          StepWorkspace& workspace) const;
 
+  // How fast any placement of this frame can be, of a kind that these choices are of; nothing where no bound is known for
+  // them. `known`: a step that is reached.
+  [[nodiscard]] std::optional<StepBound> lower_bound(std::span<const BucketChoice> choices,
+                                                     Duration known) const;
+
   // How evaluations were answered, for tests and benchmarks.
   struct Counts {
     std::int64_t one_step = 0;    // by a step that is the copy of the one before
@@ -138,6 +150,7 @@ class StepModel {
 
  private:
   explicit StepModel(std::shared_ptr<const StepData> data) : data_(std::move(data)) {}
+  [[nodiscard]] bool is_timely(std::span<const BucketChoice> choices) const;
   std::shared_ptr<const StepData> data_;
 };
 

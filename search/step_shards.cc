@@ -38,6 +38,19 @@ std::int64_t StepData::extent(const BucketChoice& choice) const {
   return spaced(held(choice, choice.begin)) + spaced_sum[last] - spaced_sum[second] + end;
 }
 
+Bytes StepData::size(const BucketChoice& choice) const {
+  const std::int64_t pad =
+      shards() == 1 ? bucket.pad_to.count() : std::lcm(bucket.pad_to.count(), shards() * element);
+  return Bytes((extent(choice) + pad - 1) / pad * pad);
+}
+
+sim::TransferCost StepData::travel(const BucketChoice& choice) const {
+  return sim::transfer_cost(
+      costs,
+      sim::Message{.kind = bucket.collective, .bytes = size(choice), .max_ctas = bucket.max_ctas},
+      group);
+}
+
 Uses uses_of(const GatheringStep& step, const BucketChoice& choice, GatherFor readers) {
   Uses uses;
   for (auto g = static_cast<std::size_t>(choice.begin); g < static_cast<std::size_t>(choice.end);

@@ -219,19 +219,11 @@ const StepWriter::Price& StepWriter::price(const BucketChoice& choice) {
       known.take == choice.take) {
     return known;
   }
-  const std::int64_t shards = data_.sharding ? data_.group.size() : 1;
-  const std::int64_t pad = shards == 1
-                               ? data_.bucket.pad_to.count()
-                               : std::lcm(data_.bucket.pad_to.count(), shards * data_.element);
-  const Bytes size((data_.extent(choice) + pad - 1) / pad * pad);
+  const Bytes size = data_.size(choice);
   known = {.begin = choice.begin, .end = choice.end, .skip = choice.skip, .take = choice.take};
-  known.travel = sim::transfer_cost(
-      data_.costs,
-      sim::Message{
-          .kind = data_.bucket.collective, .bytes = size, .max_ctas = data_.bucket.max_ctas},
-      data_.group);
+  known.travel = data_.travel(choice);
   if (data_.scales_before) known.scale = data_.costs.scale(size);
-  if (data_.scales_after) known.scale = data_.costs.scale(Bytes(size.count() / shards));
+  if (data_.scales_after) known.scale = data_.costs.scale(Bytes(size.count() / data_.shards()));
   if (data_.sharding) {
     known.gather = sim::transfer_cost(data_.costs,
                                       sim::Message{.kind = schedule::Collective::AllGather,

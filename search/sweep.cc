@@ -277,16 +277,16 @@ void find_best(Sweep& sweep, const SweepOptions& options) {
   }
 }
 
-void find_bound(Sweep& sweep, const Planner& planner) {
+void find_bound(Sweep& sweep, Planner& planner) {
   if (!sweep.best_bounded) return;
   const Candidate& found = sweep.rows[*sweep.best_bounded].candidate;
-  Bound checked = checked_bound(planner.lower_bound(), found);
-  sweep.lower_bound = checked.time;
-  sweep.bounded_schedules = planner.bounded_schedules();
-  sweep.bound_problem = std::move(checked.problem);
+  Bound bound = planner.lower_bound(found);
+  sweep.lower_bound = bound.time;
+  sweep.bounded_schedules = std::move(bound.schedules);
+  sweep.bound_problem = std::move(bound.problem);
   if (!sweep.lower_bound) return;
-  const auto bound = static_cast<double>(sweep.lower_bound->count());
-  sweep.gap = bound > 0 ? static_cast<double>(found.summary.step_ns) / bound - 1 : 0;
+  const auto least = static_cast<double>(sweep.lower_bound->count());
+  sweep.gap = least > 0 ? static_cast<double>(found.summary.step_ns) / least - 1 : 0;
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ struct Sweep {
   std::optional<std::size_t> beyond;  // the fastest that the framework cannot run, if it is faster
   std::optional<std::size_t> best_bounded;  // of the rows that the lower bound bounds
   std::optional<Duration> lower_bound;      // absent with best_bounded, or with a reason:
-  std::string bounded_schedules;            // of which it is: Planner::bounded_schedules
+  std::string bounded_schedules;            // of which it is: Bound::schedules
   std::string bound_problem;                // why the bound that was found is none
   double gap = 0;                           // of best_bounded
   std::size_t simulated = 0;

@@ -1,0 +1,183 @@
+// The clock's bound under the steps of all groupings of small programs, played by the evaluator, which is the simulator to
+// the nanosecond: with everything on that can make a step longer or shorter.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "search/clock_bound.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "policies/policies.h"
+#include "search/step_model.h"
+#include "tests/support/placements.h"
+#include "tests/support/programs.h"
+
+namespace dovetail::search {
+namespace {
+
+using models::KernelClass;
+using schedule::BucketMode;
+using schedule::WaitPoint;
+
+constexpr std::uint64_t kSeeds = 400;  // 10,000 were run once
+
+struct Small {
+  schedule::Program program;
+  models::Costs costs;
+  schedule::Schedule frame;
+};
+
+// Some ops become products, some passes over memory; each takes the time that it took.
+void mix_classes(Random& random, Small& small) {
+  for (schedule::Op& op : small.program.ops) {
+    models::OpCost cost = small.costs.ops.cost(op);
+    switch (random.between(0, 2)) {
+      case 0:
+        op.work = schedule::GemmWork{.m = 1, .n = 1, .k = 1};
+        break;
+      case 1:
+        op.work = schedule::MemoryWork{.bytes = Bytes(8), .flop = Flop(0)};
+        break;
+      default:
+        break;
+    }
+    cost.kernel = models::kernel_class(op);
+    small.costs.ops.set(op, cost);
+  }
+}
+
+// Tables that fall here and there, queues that are faster or slower than lone transfers.
+models::CollectiveTable uneven_table(Random& random) {
+  std::vector<models::CollectivePoint> points;
+  std::int64_t time = random.between(100, 6000);
+  for (std::int64_t bytes = 64; bytes < 200'000; bytes *= 4) {
+    const std::int64_t queued = std::max<std::int64_t>(1, time + random.between(-3000, 3000));
+    points.push_back({.bytes = Bytes(bytes), .isolated = Duration(time)});
+    if (random.between(0, 2) > 0) points.back().back_to_back = Duration(queued);
+    time = std::max<std::int64_t>(50, time + random.between(-500, 9000));
+  }
+  return models::CollectiveTable(points);
+}
+
+Small drawn(std::uint64_t seed, std::int64_t layers) {
+  Random random(seed);
+  Small small;
+  small.program = testing::random_chain(random, layers, 2);
+  testing::SimpleMachine machine = testing::random_machine(random);
+  if (random.between(0, 1) == 0) machine.collective = uneven_table(random);
+  if (random.between(0, 3) > 0) testing::contend(random, machine);
+  small.costs = testing::costs_of(machine, small.program);
+  small.costs.distinct_ranks = random.between(0, 3) == 0 ? 2 : 1;
+  if (random.between(0, 1) == 0) mix_classes(random, small);
+  if (random.between(0, 2) == 0) {  // hosts far ahead
+    small.costs.host = {.kind = models::HostModel::Kind::Async,
+                        .launch_gap = Duration(random.between(0, 300))};
+  }
+  const std::int64_t scale = random.between(0, 4);
+  const char* const scales[] = {"collective", "collective", "before-collective", "after-collective",
+                                "optimizer"};
+  small.frame = schedule::make_schedule(
+      small.program, schedule::parse_policy("per-tensor:scale=" + std::string(scales[scale])));
+  if (random.between(0, 2) == 0) {
+    for (schedule::Bucket& bucket : small.frame.buckets) {
+      bucket.pad_to = Bytes(256);
+      bucket.align_to = Bytes(64);
+    }
+  }
+  if (scale < 4 && random.between(0, 3) == 0) {  // the last gradient that is ready has no reader
+    const TensorId last = schedule::owed_gradients(small.program).back().tensor;
+    for (schedule::Op& op : small.program.ops) std::erase(op.reads, last);
+  }
+  return small;
+}
+
+// Buckets as they are, or each held back, copied, or waited for where backward ends.
+Choices vary(Random& random, const StepModel& model, Choices choices) {
+  for (BucketChoice& choice : choices) {
+    const std::int32_t ready = model.ready(choice.end - 1);
+    choice.launch = static_cast<std::int32_t>(random.between(ready, model.backward_end()));
+    if (random.between(0, 2) == 0) choice.mode = BucketMode::Copy;
+    if (random.between(0, 2) == 0) choice.wait = WaitPoint::EndOfBackward;
+    if (random.between(0, 2) == 0) choice.scope = schedule::WaitScope::WholeStream;
+  }
+  choices.front().mode = BucketMode::View;
+  return choices;
+}
+
+// As PyTorch's DDP.
+Choices copied(Choices choices) {
+  for (BucketChoice& choice : choices) {
+    choice.mode = BucketMode::Copy;
+    choice.wait = WaitPoint::EndOfBackward;
+  }
+  return choices;
+}
+
+// Whether hosts that issue so many buckets a step are done well before it ends.
+bool keeps_ahead(const Small& small, std::size_t buckets, Duration step) {
+  Duration host{};
+  for (const schedule::Op& op : small.program.ops) host += small.costs.issue(op);
+  const models::HostModel& model = small.costs.host;
+  host += static_cast<std::int64_t>(buckets) * (model.collective + 4 * model.event);
+  return static_cast<double>(host.count()) < 0.97 * static_cast<double>(step.count());
+}
+
+struct Tally {
+  std::int64_t when_ready = 0;
+  std::int64_t optimal = 0;  // the bound is reached
+};
+
+// Over all groupings, as they are and varied: each is of a kind whose bound lies under it.
+void expect_under_all(std::uint64_t seed, Tally& tally) {
+  const Small small = drawn(seed, 8);
+  const StepModel::Made made = StepModel::make(small.program, small.costs, small.frame);
+  ASSERT_TRUE(made.model) << made.refusal;
+  const StepModel& model = *made.model;
+  StepWorkspace workspace = model.workspace();
+  Random random(seed);
+  const std::int32_t stream = random.between(0, 4) == 0 ? kInline : 0;
+  const Duration unknown = Duration::max();
+  Duration best = unknown;
+  Duration best_ahead = unknown;
+  Duration best_varied = unknown;
+  Duration best_copied = unknown;
+  Choices plain, varied;
+  for (const auto& ends : testing::all_groupings(static_cast<std::size_t>(model.gradients()))) {
+    plain = testing::choices_with_ends(ends, BucketMode::View, WaitPoint::FirstUse);
+    for (BucketChoice& choice : plain) choice.stream = stream;
+    const Duration step = model.evaluate(plain, workspace);
+    best = std::min(best, step);
+    if (keeps_ahead(small, plain.size(), step)) best_ahead = std::min(best_ahead, step);
+    varied = vary(random, model, plain);
+    best_varied = std::min(best_varied, model.evaluate(varied, workspace));
+    best_copied = std::min(best_copied, model.evaluate(copied(plain), workspace));
+  }
+  const auto bound = model.lower_bound(plain, unknown);
+  const auto any = model.lower_bound(varied, unknown);
+  const auto like_ddp = model.lower_bound(copied(plain), unknown);
+  ASSERT_TRUE(bound && any && like_ddp);
+  EXPECT_LE(bound->step, bound->kind.find("ahead") != std::string::npos ? best_ahead : best);
+  EXPECT_LE(any->step, std::min(best, best_varied));
+  EXPECT_LE(like_ddp->step, best_copied);
+  const auto known = model.lower_bound(plain, best);
+  EXPECT_LE(known->step, best);
+  if (bound->kind != any->kind) ++tally.when_ready;
+  if (known->step + Duration(5) > best) ++tally.optimal;
+}
+
+TEST(ClockBoundTest, LiesUnderEveryGroupingOfSmallPrograms) {
+  Tally tally;
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    expect_under_all(seed, tally);
+  }
+  EXPECT_GT(tally.when_ready, 10);
+  EXPECT_GT(tally.optimal, 50);
+}
+
+}  // namespace
+}  // namespace dovetail::search
