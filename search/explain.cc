@@ -201,10 +201,11 @@ Explanation explain(Planner& planner, const schedule::Schedule& plan) {
   found.levers = levers_of(planner, plan);
   if (planner.program().stages == 1 && plan.merge.micro_steps == 1) found.tried = tried_on(planner);
   if (planner.is_bounded(plan)) {
-    Candidate of_plan;
+    Candidate of_plan{.spec = {}, .schedule = plan};
     of_plan.summary.step_ns = found.step.count();
-    found.bound = checked_bound(planner.lower_bound(), of_plan).time;
-    found.bounded_schedules = planner.bounded_schedules();
+    Bound bound = planner.lower_bound(of_plan);
+    found.bound = bound.time;
+    found.bounded_schedules = std::move(bound.schedules);
   }
   return found;
 }

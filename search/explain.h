@@ -54,7 +54,7 @@ struct Explanation {
   // The same kind of plan, grouped by the search; nothing where the search does not know the kind.
   std::optional<Tried> searched = std::nullopt;
   std::optional<Duration> bound = std::nullopt;  // of all plans of this kind, where one is known
-  std::string bounded_schedules;                 // of which: Planner::bounded_schedules
+  std::string bounded_schedules;                 // of which: Bound::schedules
 };
 
 // REQUIRES: the Schedule is one of the planner's Program, and legal. Cost: four simulations a bucket, and a search or two.
