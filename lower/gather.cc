@@ -322,11 +322,7 @@ void lay_out_parameters(Draft& draft, const std::vector<ShardedBucket>& sharded)
     const BucketLayout& gradients = draft.out.bucket(bucket.gradients);
     BucketLayout layout = gradients;
     layout.bucket = bucket.parameters;
-    if (each_use) {
-      layout.residence = Residence::Shard;
-    } else {
-      layout.mode = BucketMode::Copy;
-    }
+    if (each_use) layout.residence = Residence::Shard;
     layout.dtype = draft.program().tensor(bucket.members.front().tensor).dtype;
     // The same elements at the same places, which have another size where the types differ.
     const auto resized = [&](Bytes bytes) {

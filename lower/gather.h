@@ -1,8 +1,8 @@
 // The all-gathers that complete the parameters of sharded buckets (rules A24, AS11).
 //
 // A bucket of parameters has the layout of its gradients' bucket, element by element (bf16 parameters lie
-// at half the offsets of f32 gradients), in copy mode: the sharded update writes this rank's part of it, the
-// all-gather the rest, an unpack moves it into the parameters.
+// at half the offsets of f32 gradients), and its mode: the sharded update writes this rank's part of it, the
+// all-gather the rest; in copy mode an unpack moves it into the parameters, in view mode they lie in it.
 //
 //   AfterUpdate  launched right after the bucket's update, waited for at the end of the step (or by
 //                an earlier reader)

@@ -79,8 +79,8 @@ Bytes gathered(const Program& program, const IdTable<TensorId, TensorId>& parame
   return sum;
 }
 
-// PL24. The parameters of a sharded bucket are gathered in a copy. Those that are gathered before each
-// use lie as their gradients do.
+// PL24. The parameters of a sharded bucket lie as its gradients do: in a copy, or as views of the bucket. Those that
+// are gathered before each use have no memory besides.
 std::string memory_line(const Program& program, const Schedule& schedule,
                         const std::vector<const Bucket*>& buffers,
                         const std::set<TensorId>& gradients) {
@@ -88,7 +88,8 @@ std::string memory_line(const Program& program, const Schedule& schedule,
   Bytes copies;
   Bytes sums;
   for (const Bucket* bucket : buffers) {
-    if (bucket->mode == BucketMode::Copy) copies += moved(program, schedule, *bucket);
+    if (bucket->mode != BucketMode::Copy) continue;
+    copies += moved(program, schedule, *bucket);
     const bool each_use = schedule.parameters == ParameterSync::EachUse;
     if (bucket->collective == Collective::ReduceScatter && !each_use)
       copies += gathered(program, parameters, *bucket);

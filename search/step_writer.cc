@@ -647,7 +647,7 @@ void StepWriter::write_wait(std::size_t index) {
   // Reduced gradients where they are whole; parameters unless they stay in the bucket's memory.
   const bool copied = transfer.choice->mode == BucketMode::Copy;
   const bool reduces = transfer.what == Transfer::What::Reduce;
-  const bool unpacks = reduces ? copied && !data_.sharding : copied || !data_.gathers_each_use();
+  const bool unpacks = copied && (!reduces || !data_.sharding);
   if (!unpacks) return;
   const std::int64_t payload = data_.payload(*transfer.choice);
   write_pass(kComputeStream,

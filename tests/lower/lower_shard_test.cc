@@ -27,7 +27,7 @@ TEST(LowerShardTest, A14A24UpdatesTheShardThenGathersTheParameters) {
             "0:l0.backward 0:record2 1:wait2 1:reduce-scatter1 1:record3 "
             "0:wait1 0:bucket0.update 0:record4 1:wait4 1:all-gather2 1:record5 "
             "0:wait3 0:bucket1.update 0:record6 1:wait6 1:all-gather3 1:record7 "
-            "0:wait5 0:unpack2 0:wait7 0:unpack3 ");
+            "0:wait5 0:wait7 ");
 }
 
 // The step begins with the parameters that the step before has updated, in the order in which
@@ -36,7 +36,7 @@ TEST(LowerShardTest, A24GathersTheParametersInTheNextForward) {
   const Program program = layers(2);
   EXPECT_EQ(words(lower(program, sharded(program, ParameterSync::NextForward)).program),
             "0:record0 1:wait0 1:all-gather3 1:record1 0:record2 1:wait2 1:all-gather2 1:record3 "
-            "0:wait1 0:unpack3 0:l0.forward 0:wait3 0:unpack2 0:l1.forward "
+            "0:wait1 0:l0.forward 0:wait3 0:l1.forward "
             "0:l1.backward 0:record4 1:wait4 1:reduce-scatter0 1:record5 "
             "0:l0.backward 0:record6 1:wait6 1:reduce-scatter1 1:record7 "
             "0:wait5 0:bucket0.update 0:wait7 0:bucket1.update ");
@@ -134,13 +134,13 @@ TEST(LowerShardTest, A15AL7TheReplicasFollowOnTheCommunicationStream) {
       words(lower(program, schedule).program),
       "0:l0.forward 0:l0.backward "
       "0:record0 1:wait0 1:reduce-scatter0 1:all-reduce0/shard 1:record1 "
-      "0:wait1 0:bucket0.update 0:record2 1:wait2 1:all-gather1 1:record3 0:wait3 0:unpack1 ");
+      "0:wait1 0:bucket0.update 0:record2 1:wait2 1:all-gather1 1:record3 0:wait3 ");
   schedule.scale = ScaleAt::AfterCollective;
   EXPECT_EQ(words(lower(program, schedule).program),
             "0:l0.forward 0:l0.backward "
             "0:record0 1:wait0 1:reduce-scatter0+ 1:all-reduce0/shard+ 1:scale0x1/4/shard "
             "1:record1 0:wait1 0:bucket0.update "
-            "0:record2 1:wait2 1:all-gather1 1:record3 0:wait3 0:unpack1 ");
+            "0:record2 1:wait2 1:all-gather1 1:record3 0:wait3 ");
 }
 
 TEST(LowerShardTest, A19OneReduceScatterPerBucketForAllMicroSteps) {
@@ -158,7 +158,7 @@ TEST(LowerShardTest, OnTheComputeStreamNothingNeedsAnEvent) {
   Schedule schedule = sharded(program, ParameterSync::AfterUpdate, "naive");
   EXPECT_EQ(words(lower(program, schedule).program),
             "0:l0.forward 0:l0.backward 0:reduce-scatter0+ 0:scale0x1/2/shard 0:bucket0.update "
-            "0:all-gather1 0:unpack1 ");
+            "0:all-gather1 ");
 }
 
 TEST(LowerShardTest, RefusesWhatCannotBeSharded) {
