@@ -129,7 +129,7 @@ void plan(const PlanOptions& options, std::ostream& out) {
   if (candidate.bounded) {
     const search::Bound bound = planner.lower_bound(candidate);
     predicted.lower_bound = bound.time;
-    if (!bound.time) notes.push_back(bound.problem);
+    if (!bound.problem.empty()) notes.push_back(bound.problem);
   }
   result.summary.predicted = predicted;
   const std::string bound = predict::host_bound(program, planner.costs(), planned.steady);

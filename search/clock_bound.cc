@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <queue>
+#include <span>
 #include <utility>
 
 namespace dovetail::search {
@@ -157,17 +158,18 @@ class Stretches {
   std::size_t count_ = 0;
 };
 
-class Solver {
+// What the buckets of one problem lose.
+class Chain {
  public:
-  Solver(const ClockProblem& problem, const ClockOptions& options)
+  // None of its buckets begins before `from`.
+  Chain(const ClockProblem& problem, Starts starts, double from)
       : problem_(problem),
-        options_(options),
-        exact_(options.starts == Starts::WhenReady),
-        stretches_(problem, options.starts),
+        from_(from),
+        exact_(starts == Starts::WhenReady),
+        stretches_(problem, starts),
         n_(problem.gradients.size()),
         fronts_(n_ + 1),
         rest_(n_ + 1, kNever) {
-    for (const ClockProblem::Op& op : problem.compute) compute_ += op.time;
     pairs_.resize(problem.travels.size());
     for (std::size_t begin = 0; begin < n_; ++begin) {
       double tail = 0;
@@ -192,36 +194,62 @@ class Solver {
     }
   }
 
-  ClockBound bound() {
-    const double known = std::min(options_.known, all_in_a_row());
-    struct Interval {
-      double lo, hi, losses;
-      [[nodiscard]] double least() const { return lo + losses; }
-      bool operator<(const Interval& other) const { return least() > other.least(); }
-    };
-    std::priority_queue<Interval> open;
-    const double most = std::max(compute_, known);
-    open.push({compute_, most, losses(most, known - compute_)});
-    const double narrow = std::max(2.0, 1e-6 * compute_);
-    for (int runs = 0; runs < kMostRuns && work_ < kMostWork; ++runs) {
-      const Interval least = open.top();
-      if (least.least() >= known || least.hi - least.lo <= narrow) break;
-      open.pop();
-      const double middle = (least.lo + least.hi) / 2;
-      const double under = losses(middle, known - least.lo);
-      open.push({least.lo, middle, under});
-      open.push({middle, least.hi, least.losses});
+  // Of any grouping.
+  [[nodiscard]] double least_losses() const { return rest_[0]; }
+  // What is surely enough beside compute: one bucket behind all of it.
+  [[nodiscard]] double one_bucket() const {
+    const ClockProblem::Travel& all = problem_.travels[pair_index(0, n_)];
+    return std::max(all.isolated, all.queued) + problem_.enqueue + 2 * kRounding;
+  }
+  // The least position at which the last bucket of any grouping ends.
+  double least_end() {
+    static_cast<void>(losses(kNever, kNever));
+    return std::ranges::min(fronts_[n_], {}, &Label::lo).lo;
+  }
+  [[nodiscard]] std::size_t work() const { return work_; }
+  static constexpr std::size_t kMostWork = 3'000'000;
+
+  // The least sum of losses with all ends and tails up to `most`; kNever where it would be above `limit`.
+  double losses(double most, double limit) {
+    for (std::vector<Label>& front : fronts_) front.clear();
+    fronts_[0].push_back({});
+    least_.assign(n_ + 1, kNever);
+    least_[0] = 0;
+    for (std::size_t end = 1; end <= n_; ++end) {
+      made_.clear();
+      const double ready = ready_of(end);
+      for (std::size_t begin = end; begin-- > 0;) {
+        const Pair& bucket = pair(begin, end);
+        // Enqueues of later buckets may have come before its end.
+        const double later = static_cast<double>(n_ - end) * problem_.enqueue;
+        if (ready + bucket.tail > most + later) break;
+        if (bucket.is_steady && bucket.from_ready.lo + bucket.tail > most + later) continue;
+        if (least_[begin] + bucket.least_loss + rest_[end] > limit) continue;
+        extend(begin, end, most, limit);
+      }
+      work_ += made_.size();
+      thin(fronts_[end], end < n_ ? ready_of(end + 1) : kNever);
+      for (const Label& label : fronts_[end]) least_[end] = std::min(least_[end], label.loss);
     }
-    ClockBound found{.step = std::min(known, open.top().least())};
-    if (open.top().least() < known && losses(open.top().hi, known - open.top().lo) < kNever)
-      found.ends = ends();
+    return least_[n_];
+  }
+
+  // Of the buckets of the last run.
+  [[nodiscard]] std::vector<std::size_t> ends() const {
+    std::vector<std::size_t> found;
+    std::size_t end = n_;
+    Label at = *std::ranges::min_element(fronts_[n_], {}, &Label::loss);
+    while (end > 0) {
+      found.push_back(end);
+      end = at.begin;
+      at = fronts_[end][at.before];
+    }
+    std::ranges::reverse(found);
     return found;
   }
 
  private:
-  static constexpr double kRounding = 1;  // ns, of a transfer's time
-  static constexpr int kMostRuns = 64;
-  static constexpr std::size_t kMostWork = 3'000'000;
+  static constexpr double kRounding = 1;      // ns, of a transfer's time
   static constexpr std::size_t kLabels = 16;  // of a front
   static constexpr int kPauses = 8;
   static constexpr double kTimesPerOctave = 256;
@@ -246,7 +274,9 @@ class Solver {
   }
 
   // Of the last gradient before this end.
-  [[nodiscard]] double ready_of(std::size_t end) const { return problem_.gradients[end - 1].ready; }
+  [[nodiscard]] double ready_of(std::size_t end) const {
+    return std::max(from_, problem_.gradients[end - 1].ready);
+  }
 
   // What a bucket loses wherever it begins behind its last gradient; for all that last about as long at once.
   void find_least_losses() {
@@ -283,38 +313,6 @@ class Solver {
   }
   [[nodiscard]] double best_rate(const Pair& pair, double time) const {
     return stretches_.best(rates(pair, time));
-  }
-
-  // What is surely enough: all compute beside transfers, and one bucket behind it.
-  double all_in_a_row() {
-    const Pair& all = pair(0, n_);
-    return compute_ * 64 + std::max(travel_of(all).isolated, travel_of(all).queued) +
-           problem_.enqueue + 2 * kRounding;
-  }
-
-  // The least sum of losses with all ends and tails up to `most`; kNever where it would be above `limit`.
-  double losses(double most, double limit) {
-    for (std::vector<Label>& front : fronts_) front.clear();
-    fronts_[0].push_back({});
-    least_.assign(n_ + 1, kNever);
-    least_[0] = 0;
-    for (std::size_t end = 1; end <= n_; ++end) {
-      made_.clear();
-      const double ready = ready_of(end);
-      for (std::size_t begin = end; begin-- > 0;) {
-        const Pair& bucket = pair(begin, end);
-        // Enqueues of later buckets may have come before its end.
-        const double later = static_cast<double>(n_ - end) * problem_.enqueue;
-        if (ready + bucket.tail > most + later) break;
-        if (bucket.is_steady && bucket.from_ready.lo + bucket.tail > most + later) continue;
-        if (least_[begin] + bucket.least_loss + rest_[end] > limit) continue;
-        extend(begin, end, most, limit);
-      }
-      work_ += made_.size();
-      thin(fronts_[end], end < n_ ? ready_of(end + 1) : kNever);
-      for (const Label& label : fronts_[end]) least_[end] = std::min(least_[end], label.loss);
-    }
-    return least_[n_];
   }
 
   void extend(std::size_t begin, std::size_t end, double most, double limit) {
@@ -448,26 +446,11 @@ class Solver {
     }
   }
 
-  // Of the buckets of the last run.
-  [[nodiscard]] std::vector<std::size_t> ends() const {
-    std::vector<std::size_t> found;
-    std::size_t end = n_;
-    Label at = *std::ranges::min_element(fronts_[n_], {}, &Label::loss);
-    while (end > 0) {
-      found.push_back(end);
-      end = at.begin;
-      at = fronts_[end][at.before];
-    }
-    std::ranges::reverse(found);
-    return found;
-  }
-
   const ClockProblem& problem_;
-  const ClockOptions& options_;
+  double from_;
   bool exact_;
   Stretches stretches_;
   std::size_t n_;
-  double compute_ = 0;
   std::vector<Pair> pairs_;                 // by end, then begin
   std::vector<std::vector<Label>> fronts_;  // of each prefix
   std::vector<double> least_;               // of each front: the least loss
@@ -477,10 +460,74 @@ class Solver {
   std::vector<std::optional<Label>> cells_;
 };
 
+// All chains of a step.
+class Solver {
+ public:
+  Solver(std::span<const ClockProblem> chains, const ClockOptions& options)
+      : known_(options.known) {
+    double buckets = 0;
+    for (const ClockProblem& problem : chains) {
+      const double from = chains_.empty() ? 0 : chains_.back().least_end();
+      chains_.emplace_back(problem, options.starts, from);
+      buckets += chains_.back().one_bucket();
+      double compute = 0;
+      for (const ClockProblem::Op& op : problem.compute) compute += op.time;
+      compute_ = std::max(compute_, compute);
+    }
+    known_ = std::min(known_, compute_ / kLeastLeft + buckets);
+  }
+
+  ClockBound bound() {
+    struct Interval {
+      double lo, hi, losses;
+      [[nodiscard]] double least() const { return lo + losses; }
+      bool operator<(const Interval& other) const { return least() > other.least(); }
+    };
+    std::priority_queue<Interval> open;
+    const double most = std::max(compute_, known_);
+    open.push({compute_, most, losses(most, known_ - compute_)});
+    const double narrow = std::max(2.0, 1e-6 * compute_);
+    for (int runs = 0; runs < kMostRuns && !is_spent(); ++runs) {
+      const Interval least = open.top();
+      if (least.least() >= known_ || least.hi - least.lo <= narrow) break;
+      open.pop();
+      const double middle = (least.lo + least.hi) / 2;
+      const double under = losses(middle, known_ - least.lo);
+      open.push({least.lo, middle, under});
+      open.push({middle, least.hi, least.losses});
+    }
+    const Interval& least = open.top();
+    ClockBound found{.step = std::min(known_, least.least())};
+    if (least.least() < known_ && losses(least.hi, known_ - least.lo) < kNever)
+      found.ends = chains_.front().ends();
+    return found;
+  }
+
+ private:
+  static constexpr int kMostRuns = 64;
+
+  [[nodiscard]] bool is_spent() const {
+    return std::ranges::any_of(chains_,
+                               [](const Chain& chain) { return chain.work() >= Chain::kMostWork; });
+  }
+
+  double losses(double most, double limit) {
+    double least = 0;
+    for (const Chain& chain : chains_) least += chain.least_losses();
+    double sum = 0;
+    for (Chain& chain : chains_) sum += chain.losses(most, limit - least + chain.least_losses());
+    return sum;
+  }
+
+  std::vector<Chain> chains_;
+  double known_;
+  double compute_ = 0;
+};
+
 }  // namespace
 
-ClockBound clock_bound(const ClockProblem& problem, const ClockOptions& options) {
-  return Solver(problem, options).bound();
+ClockBound clock_bound(std::span<const ClockProblem> chains, const ClockOptions& options) {
+  return Solver(chains, options).bound();
 }
 
 }  // namespace dovetail::search

@@ -36,6 +36,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "models/op_model.h"
@@ -86,7 +87,9 @@ struct ClockBound {
       {};  // of the buckets that the bound thinks of; none: nothing is below `known`
 };
 
-// REQUIRES: at least one gradient.
-ClockBound clock_bound(const ClockProblem& problem, const ClockOptions& options);
+// Several problems: transfers of other kinds in the same step and on the same stream, each behind all of the problem
+// before; their gradients may be in another order, and their buckets are thought to be independent. Only with Starts::Any.
+// REQUIRES: at least one problem, at least one gradient in each.
+ClockBound clock_bound(std::span<const ClockProblem> problems, const ClockOptions& options);
 
 }  // namespace dovetail::search

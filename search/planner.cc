@@ -284,9 +284,12 @@ std::optional<std::string> Planner::refusal_of(const schedule::Policy& spec) con
 bool Planner::is_bounded(const schedule::Schedule& schedule) const {
   if (!one_curve_ || schedule.merge.micro_steps != 1 || schedule.buckets.empty()) return false;
   if (!schedule.collectives.empty()) return false;  // its compute counts them as they stand
-  std::size_t next = 0;                             // in gradient-ready order
+  if (!schedule.gathers.empty()) return false;
+  const schedule::Collective collective = schedule.buckets.front().collective;
+  if (collective != schedule::Collective::AllReduce && kinds_.size() > 1) return false;
+  std::size_t next = 0;  // in gradient-ready order
   for (const schedule::Bucket& bucket : schedule.buckets) {
-    if (bucket.collective != schedule::Collective::AllReduce) return false;
+    if (bucket.collective != collective || bucket.replicas) return false;
     if (bucket.stream != schedule.buckets.front().stream) return false;
     const std::size_t end = next + bucket.gradients.size();
     for (const schedule::Slice& slice : bucket.gradients) {
@@ -373,7 +376,8 @@ Planner::Evaluator* Planner::evaluator_of(const schedule::Schedule& schedule, Wa
   if (!known->asked) {
     known->asked = true;
     StepModel::Made made = StepModel::make(program_, costs_, known->frame);
-    if (made.model) known->evaluator = Evaluator{*made.model, made.model->workspace()};
+    if (made.model)
+      known->evaluator = Evaluator{.model = *made.model, .memory = made.model->workspace()};
   }
   return known->evaluator ? &*known->evaluator : nullptr;
 }
@@ -545,8 +549,7 @@ schedule::Schedule Planner::search_on(const Search& search) {
   LocalSearchResult found = local_search(evaluator.model, starts, options);
   simulated_ += static_cast<std::size_t>(found.evaluations);
   // The grouping that the lower bound thinks of is a start, too.
-  if (const auto bound = evaluator.model.lower_bound(found.best.choices, found.best.step);
-      bound && !bound->ends.empty()) {
+  if (const auto bound = bound_of(evaluator, found.best); bound && !bound->ends.empty()) {
     const Choices thought = search.choices(bound->ends);
     const LocalSearchResult other = local_search(
         evaluator.model, {{thought, evaluator.model.evaluate(thought, evaluator.memory)}}, options);
@@ -697,23 +700,33 @@ Duration Planner::one_of_each_kind(const PartitionProblem& problem, const Linear
 }
 
 Bound Planner::lower_bound(const Candidate& found) {
-  Duration time = relaxed_bound();
-  std::string schedules = "whole gradients on one stream";
+  StepBound bound;
+  if (!found.sharded()) {
+    bound = {.step = relaxed_bound(), .kind = "whole gradients on one stream"};
+    if (kinds_.size() == 1) bound.kind = "whole gradients in consecutive buckets on one stream";
+  }
   if (kinds_.size() == 1) {
-    schedules = "whole gradients in consecutive buckets on one stream";
     Evaluator* evaluator = evaluator_of(found.schedule, Wanted::Now);
     const auto choices =
         evaluator == nullptr ? std::nullopt : evaluator->model.choices_of(found.schedule);
-    const Duration step(found.summary.step_ns);
-    auto closer = choices ? evaluator->model.lower_bound(*choices, step) : std::nullopt;
-    if (closer && closer->step > time) {
-      time = closer->step;
-      schedules = std::move(closer->kind);
+    if (choices) {
+      auto closer = bound_of(*evaluator, {*choices, Duration(found.summary.step_ns)});
+      if (closer && closer->step > bound.step) bound = *std::move(closer);
     }
   }
-  Bound bound = checked_bound(time, found);
-  bound.schedules = std::move(schedules);
-  return bound;
+  if (bound.kind.empty()) return {};
+  Bound checked = checked_bound(bound.step, found);
+  checked.schedules = std::move(bound.kind);
+  return checked;
+}
+
+// That of the last question again.
+std::optional<StepBound> Planner::bound_of(Evaluator& evaluator, const Placed& found) {
+  if (evaluator.bounded != found.choices) {
+    evaluator.bounded = found.choices;
+    evaluator.bound = evaluator.model.lower_bound(found.choices, found.step);
+  }
+  return evaluator.bound;
 }
 
 Duration Planner::relaxed_bound() const {

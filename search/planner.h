@@ -68,6 +68,7 @@
 #include "schedule/scheduled_program.h"
 #include "schedule/sharding.h"
 #include "search/exact.h"
+#include "search/local_search.h"
 #include "search/schedule_memo.h"
 #include "search/step_model.h"
 #include "sim/steady.h"
@@ -103,8 +104,8 @@ struct Weighed {
   std::string refusal = {};
 };
 
-// A lower bound of the step time, in steady state. Where it does not hold for what was found, `problem` says so in one
-// line instead.
+// A lower bound of the step time, in steady state; absent where none is known. Where it does not hold for what was found,
+// `problem` says so in one line instead.
 struct Bound {
   std::optional<Duration> time = std::nullopt;
   std::string schedules = {};  // that are not faster: "whole gradients on one stream"
@@ -157,8 +158,8 @@ class Planner {
   // The commands of a Schedule. Throws InputError if verify finds a problem.
   [[nodiscard]] schedule::ScheduledProgram verified(const schedule::Schedule& schedule) const;
 
-  // Whether the lower bound is one for this Schedule: whole gradients, each all-reduced once per step,
-  // in groups of one size and on one stream; one micro-step, no pipeline. Where all gradients are of one kind: in buckets
+  // Whether the lower bound is one for this Schedule: whole gradients, each reduced once per step,
+  // in groups of one size and on one stream, parameters gathered once if at all; one micro-step, no pipeline. Where all gradients are of one kind: in buckets
   // that are consecutive in gradient-ready order and launched in it.
   [[nodiscard]] bool is_bounded(const schedule::Schedule& schedule) const;
 
@@ -188,6 +189,8 @@ class Planner {
   struct Evaluator {
     StepModel model;
     StepWorkspace memory;
+    Choices bounded = {};  // by:
+    std::optional<StepBound> bound = {};
   };
   // What such Schedules have in common, as a Schedule with one empty bucket.
   struct Frame {
@@ -198,6 +201,7 @@ class Planner {
   // Whether an evaluator is worth being made for one Schedule, or with the second one of its kind.
   enum class Wanted { Now, Twice };
   Evaluator* evaluator_of(const schedule::Schedule& schedule, Wanted wanted);
+  static std::optional<StepBound> bound_of(Evaluator& evaluator, const Placed& found);
 
   // When these gradients were ready.
   struct ReadyTimes {

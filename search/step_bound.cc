@@ -1,12 +1,18 @@
 // What a StepModel knows, as problems of the clock's bound (clock_bound.h): one for each rank that differs; the slowest
 // counts.
 //
-// It serves whole gradients, all-reduced once in consecutive buckets on one stream. Whatever else a placement does makes
-// no step shorter, so Starts::Any covers all of it: launches that are held back, scales, waits at the end of backward, copies.
-// Where every bucket is copied and waited for at the end of backward, as PyTorch's DDP does, copies count: what an op
-// completes is packed behind it, in one pass at best, and behind a bucket's arrival all that follows it is unpacked, in one
-// pass at best. Starts::WhenReady is for launches when ready without any of these, on ranks that are alike, whose hosts run
-// ahead.
+// It serves whole gradients that travel once a step, in consecutive buckets on one stream. Whatever else a placement does
+// makes no step shorter, so Starts::Any covers all of it: launches that are held back, scales, waits at the end of backward,
+// copies. Where every bucket is all-reduced, copied and waited for at the end of backward, as PyTorch's DDP does, copies
+// count: what an op completes is packed behind it, in one pass at best, and behind a bucket's arrival all that follows it is
+// unpacked, in one pass at best. Starts::WhenReady is for launches when ready without any of these, on ranks that are alike,
+// whose hosts run ahead.
+//
+// Sharded updates are two problems, reductions and gathers. What follows a reduction is the update of all that travels
+// no earlier, in one op at best. Gathers in the next forward begin with the step, last bucket first or in whatever order
+// they are needed: once all that holds gradients from g on has arrived, what reads the last parameter of these must
+// still follow, whatever their order was. By as much as compute stands still for them, the clock is ahead of it ever after, and
+// of what the reductions wait for: both bounds add up, and the compute counts once. Gathers behind updates begin behind backward.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
@@ -38,19 +44,60 @@ bool is_in_line(std::span<const BucketChoice> choices) {
   return true;
 }
 
+bool is_next_forward(const StepData& data) {
+  return data.sharding && data.frame.parameters == schedule::ParameterSync::NextForward;
+}
+
 class StepProblem {
  public:
   StepProblem(const StepData& data, std::span<const BucketChoice> choices)
       : data_(data),
         is_inline_(choices.front().stream == kInline),
-        is_copied_(std::ranges::all_of(choices, [](const BucketChoice& choice) {
+        is_copied_(!data.sharding && std::ranges::all_of(choices, [](const BucketChoice& choice) {
           return choice.mode == BucketMode::Copy && choice.wait == WaitPoint::EndOfBackward;
         })) {}
 
   [[nodiscard]] std::size_t lanes() const { return data_.work.size() / data_.ops.size(); }
   [[nodiscard]] bool is_copied() const { return is_copied_; }
 
-  [[nodiscard]] ClockProblem of_lane(std::size_t lane) const {
+  // What one rank is bound by; the reductions first.
+  [[nodiscard]] std::vector<ClockProblem> of_lane(std::size_t lane) const {
+    std::vector<ClockProblem> problems = {reductions(lane)};
+    if (data_.sharding) problems.push_back(gathers(problems.front(), lane));
+    return problems;
+  }
+
+  [[nodiscard]] static double compute(const ClockProblem& problem) {
+    double all = 0;
+    for (const ClockProblem::Op& op : problem.compute) all += op.time;
+    return all;
+  }
+
+  // Whether nothing but waits for buckets holds up compute, if its host is ahead; nor a stream but the transfers on it.
+  [[nodiscard]] bool is_exact() const {
+    const models::Contention contention = data_.costs.contention(Rank{0});
+    return lanes() == 1 && !data_.sharding && !data_.inline_host() && !is_inline_ &&
+           !data_.scales_before && !data_.scales_after && data_.own.empty() &&
+           contention.collective_slowdown <= 1 && contention.collective_cpu <= Duration{};
+  }
+
+  // How long the host is busy with a step of so many buckets.
+  [[nodiscard]] double host_step(std::size_t buckets) const {
+    const models::HostModel& host = data_.costs.host;
+    double sum = 0;
+    for (const StepOp& op : data_.ops) sum += static_cast<double>(op.issue);
+    return sum + static_cast<double>(buckets) * (ns(host.collective) + 4 * ns(host.event));
+  }
+
+ private:
+  [[nodiscard]] models::Contention contention(std::size_t lane) const {
+    return data_.costs.contention(Rank{static_cast<std::int32_t>(lane)});
+  }
+  [[nodiscard]] double time_of(std::size_t op, std::size_t lane) const {
+    return data_.ops[op].own ? 0 : static_cast<double>(data_.work[op * lanes() + lane].ns());
+  }
+
+  [[nodiscard]] ClockProblem reductions(std::size_t lane) const {
     ClockProblem problem;
     const ReducingStep& step = data_.reducing.back();
     const std::int32_t after_backward = step.after_backward.front();
@@ -64,7 +111,7 @@ class StepProblem {
     for (std::size_t op = 0; op < data_.ops.size(); ++op) {
       begins.push_back(now);
       if (data_.ops[op].own) continue;
-      add(static_cast<double>(data_.work[op * lanes() + lane].ns()), data_.ops[op].kernel);
+      add(time_of(op, lane), data_.ops[op].kernel);
       std::int64_t bytes = 0;
       for (; packed < data_.gradients.size() && step.ready[packed] == static_cast<std::int32_t>(op);
            ++packed) {
@@ -74,49 +121,93 @@ class StepProblem {
     }
     begins.push_back(now);
     const auto begin_of = [&](std::int32_t op) {
-      return begins[op == kBehindAllOps ? data_.ops.size() : static_cast<std::size_t>(op)];
+      return begins[std::min(data_.ops.size(), static_cast<std::size_t>(op))];
     };
     problem.waits_from = begin_of(after_backward);
+    const std::vector<double> behind = data_.sharding ? updates(lane) : std::vector<double>();
     // The wake-up behind its wait.
     const double wake_up = data_.inline_host() && !is_inline_ ? ns(data_.costs.host.event) : 0;
     for (std::size_t g = 0; g < data_.gradients.size(); ++g) {
       const std::int32_t last = std::max(step.ready[g], step.earliest_launch[g]);
       const double use = begin_of(is_copied_ ? after_backward : step.first_use[g]);
       const double unpack = is_copied_ ? pass(data_.bytes_sum.back() - data_.bytes_sum[g]) : 0;
+      double tail = now - use + unpack;
+      if (data_.sharding) {
+        const std::vector<CutUpdate>& cut = data_.sharding->updates;
+        const bool before_all = step.first_use[g] < cut.front().before_op;
+        tail =
+            before_all ? tail + behind.front() : now - begin_of(cut.back().before_op) + behind[g];
+      }
       problem.waits_from = std::min(problem.waits_from, use);
-      problem.gradients.push_back(
-          {.ready = begin_of(last + 1), .tail = now - use + wake_up + unpack});
+      problem.gradients.push_back({.ready = begin_of(last + 1), .tail = tail + wake_up});
     }
     if (is_copied_) add(pass(data_.bytes_sum.back()), models::KernelClass::Memory);
-    const models::Contention contention =
-        data_.costs.contention(Rank{static_cast<std::int32_t>(lane)});
-    problem.processor = ns(contention.collective_cpu);
-    if (data_.inline_host() && !is_inline_) problem.enqueue = ns(data_.costs.host.collective);
-    for (std::size_t end = 1; end <= data_.gradients.size(); ++end) {
-      for (std::size_t begin = 0; begin < end; ++begin) {
-        problem.travels.push_back(travel(contention, begin, end));
+    if (data_.sharding) {
+      const BucketChoice all{.begin = 0, .end = data_.count()};
+      add(behind.front(), models::kernel_class(data_.update_of(all)));
+    }
+    problem.processor = ns(contention(lane).collective_cpu);
+    const bool hands_over = data_.inline_host() && !is_inline_ && !data_.sharding;
+    if (hands_over) problem.enqueue = ns(data_.costs.host.collective);
+    for (std::int32_t end = 1; end <= data_.count(); ++end) {
+      for (std::int32_t begin = 0; begin < end; ++begin) {
+        problem.travels.push_back(
+            travel(contention(lane), data_.travel({.begin = begin, .end = end})));
       }
     }
     return problem;
   }
 
-  // Whether nothing but waits for buckets holds up compute, if its host is ahead; nor a stream but the transfers on it.
-  [[nodiscard]] bool is_exact() const {
-    const models::Contention contention = data_.costs.contention(Rank{0});
-    return lanes() == 1 && !data_.inline_host() && !is_inline_ && !data_.scales_before &&
-           !data_.scales_after && data_.own.empty() && contention.collective_slowdown <= 1 &&
-           contention.collective_cpu <= Duration{};
+  // Of the parameters, from those of the last gradient on.
+  [[nodiscard]] ClockProblem gathers(const ClockProblem& reductions, std::size_t lane) const {
+    ClockProblem problem;
+    problem.compute = reductions.compute;
+    problem.processor = reductions.processor;
+    const double all = compute(problem);
+    std::vector<double> begins = {0};  // of ops
+    for (std::size_t op = 0; op < data_.ops.size(); ++op)
+      begins.push_back(begins.back() + time_of(op, lane));
+    const double behind_backward =
+        begins[static_cast<std::size_t>(data_.sharding->updates.front().before_op)];
+    double needed = 0;  // the last of the first readers
+    for (std::size_t g = data_.gradients.size(); g-- > 0;) {
+      const std::int32_t reader = data_.sharding->first_reader[g];
+      needed = std::max(needed,
+                        reader == kBehindAllOps ? all : begins[static_cast<std::size_t>(reader)]);
+      problem.gradients.push_back(is_next_forward(data_)
+                                      ? ClockProblem::Gradient{.tail = all - needed}
+                                      : ClockProblem::Gradient{.ready = behind_backward});
+    }
+    const std::int32_t count = data_.count();
+    for (std::int32_t end = 1; end <= count; ++end) {
+      for (std::int32_t begin = 0; begin < end; ++begin) {
+        problem.travels.push_back(
+            travel(contention(lane), data_.gather({.begin = count - end, .end = count - begin})));
+      }
+    }
+    return problem;
   }
 
-  // How long the host is busy with a step of so many buckets.
-  [[nodiscard]] double host_step(std::size_t buckets) const {
-    const models::HostModel& host = data_.costs.host;
-    double sum = 0;
-    for (const StepOp& op : data_.ops) sum += static_cast<double>(op.issue);
-    return sum + static_cast<double>(buckets) * (ns(host.collective) + 4 * ns(host.event));
+  // The update of these gradients in one op.
+  [[nodiscard]] double update(std::int32_t begin, std::int32_t end, std::size_t lane) const {
+    const schedule::Op op = data_.update_of({.begin = begin, .end = end});
+    return ns(data_.costs.op(op, Rank{static_cast<std::int32_t>(lane)}));
+  }
+  // Of all from each gradient on: in one op, or each alone, where that is measured to be less.
+  [[nodiscard]] std::vector<double> updates(std::size_t lane) const {
+    const std::int32_t count = data_.count();
+    std::vector<double> least;
+    double apart = 0;
+    for (std::int32_t g = count; g-- > 0;) {
+      apart += update(g, g + 1, lane);
+      const double rounding = count;  // of each part
+      least.push_back(std::max(0.0, std::min(apart, update(g, count, lane)) - rounding) +
+                      static_cast<double>(data_.launch_gap()));
+    }
+    std::ranges::reverse(least);
+    return least;
   }
 
- private:
   // One over so many bytes, no longer than several over parts of them.
   [[nodiscard]] double pass(std::int64_t bytes) const {
     const Duration rounding{data_.count()};  // of each part
@@ -125,11 +216,8 @@ class StepProblem {
            static_cast<double>(data_.launch_gap());
   }
 
-  [[nodiscard]] ClockProblem::Travel travel(models::Contention contention, std::size_t begin,
-                                            std::size_t end) const {
-    const BucketChoice choice{.begin = static_cast<std::int32_t>(begin),
-                              .end = static_cast<std::int32_t>(end)};
-    const sim::TransferCost cost = data_.travel(choice);
+  [[nodiscard]] static ClockProblem::Travel travel(models::Contention contention,
+                                                   const sim::TransferCost& cost) {
     ClockProblem::Travel travel{.isolated = ns(cost.time.isolated),
                                 .queued = ns(cost.time.back_to_back)};
     if (contention.none()) return travel;
@@ -159,7 +247,7 @@ std::optional<StepBound> StepModel::lower_bound(std::span<const BucketChoice> ch
                                                 Duration known) const {
   const StepData& data = *data_;
   constexpr std::size_t kMostGradients = 1500;  // the bound grows with their square
-  if (data.sharding || data.roles.size() > 1 || data.reducing.size() > 1 ||
+  if (data.roles.size() > 1 || data.reducing.size() > 1 || data.gathers_each_use() ||
       data.gradients.size() > kMostGradients || !is_in_line(choices)) {
     return std::nullopt;
   }
@@ -167,18 +255,31 @@ std::optional<StepBound> StepModel::lower_bound(std::span<const BucketChoice> ch
   const auto kind = [](const std::string& which) {
     return "whole gradients in consecutive buckets" + which + " on one stream";
   };
-  StepBound bound{
-      .kind = kind(step.is_copied() ? ", copied and waited for at the end of backward," : "")};
-  const auto take = [&](const ClockProblem& problem, Starts starts) {
+  std::string which;
+  if (step.is_copied()) which = ", copied and waited for at the end of backward,";
+  if (data.sharding) {
+    which = std::string(", reduce-scattered, and gathered ") +
+            (is_next_forward(data) ? "in the next forward," : "behind their updates,");
+  }
+  StepBound bound{.kind = kind(which)};
+  const auto take = [&](std::span<const ClockProblem> problems, Starts starts) {
     constexpr double kRounding = 1;  // the step is an average, rounded to the nearest nanosecond
-    ClockBound found = clock_bound(problem, {.starts = starts, .known = ns(known)});
-    const auto least = Duration(static_cast<std::int64_t>(std::max(0.0, found.step - kRounding)));
+    double ahead = 0;                // what gathers add that are over before the first reduction
+    if (is_next_forward(data)) {
+      const ClockBound gathers =
+          clock_bound(problems.subspan(1), {.starts = starts, .known = ns(known)});
+      ahead = std::max(0.0, gathers.step - step.compute(problems.front()));
+      problems = problems.first(1);
+    }
+    ClockBound found = clock_bound(problems, {.starts = starts, .known = ns(known) - ahead});
+    const auto least =
+        Duration(static_cast<std::int64_t>(std::max(0.0, found.step + ahead - kRounding)));
     if (least <= bound.step) return false;
     bound.step = least;
     bound.ends = std::move(found.ends);
     return true;
   };
-  const ClockProblem first = step.of_lane(0);
+  const std::vector<ClockProblem> first = step.of_lane(0);
   take(first, Starts::Any);
   for (std::size_t lane = 1; lane < step.lanes(); ++lane) take(step.of_lane(lane), Starts::Any);
   const bool when_ready = std::ranges::all_of(choices, [this](const BucketChoice& choice) {

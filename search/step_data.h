@@ -153,6 +153,9 @@ struct StepData {
   // What travels, with the padding behind it, and what that costs.
   [[nodiscard]] Bytes size(const BucketChoice& choice) const;
   [[nodiscard]] sim::TransferCost travel(const BucketChoice& choice) const;
+  // The gather of its parameters, and what one rank does to update them, as an op of its own. REQUIRES: sharding.
+  [[nodiscard]] sim::TransferCost gather(const BucketChoice& choice) const;
+  [[nodiscard]] schedule::Op update_of(const BucketChoice& choice) const;
   [[nodiscard]] std::int64_t shards() const { return sharding ? group.size() : 1; }
   // Of gradients of this size. REQUIRES: sharding.
   [[nodiscard]] Bytes parameters(std::int64_t size) const {

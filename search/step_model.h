@@ -150,7 +150,6 @@ class StepModel {
 
  private:
   explicit StepModel(std::shared_ptr<const StepData> data) : data_(std::move(data)) {}
-  [[nodiscard]] bool is_timely(std::span<const BucketChoice> choices) const;
   std::shared_ptr<const StepData> data_;
 };
 

@@ -51,6 +51,35 @@ sim::TransferCost StepData::travel(const BucketChoice& choice) const {
       group);
 }
 
+sim::TransferCost StepData::gather(const BucketChoice& choice) const {
+  return sim::transfer_cost(costs,
+                            sim::Message{.kind = schedule::Collective::AllGather,
+                                         .bytes = parameters(size(choice).count()),
+                                         .max_ctas = bucket.max_ctas},
+                            group);
+}
+
+schedule::Op StepData::update_of(const BucketChoice& choice) const {
+  const std::int64_t ranks = group.size();
+  std::map<std::int32_t, std::int64_t> parts;  // elements in the bucket, by update
+  for (std::int32_t i = choice.begin; i < choice.end; ++i) {
+    parts[sharding->update_of[static_cast<std::size_t>(i)]] += held(choice, i) / element;
+  }
+  schedule::WorkSum sum;
+  std::int64_t elements = 0;
+  for (const auto& [index, part] : parts) {
+    const CutUpdate& update = sharding->updates[static_cast<std::size_t>(index)];
+    static_cast<void>(sum.add(update.op.work, {.part = part, .whole = update.elements * ranks}));
+    elements += part;
+  }
+  schedule::Op op = sharding->updates[static_cast<std::size_t>(parts.rbegin()->first)].op;
+  op.work = sum.total();
+  const std::int64_t both = element + sharding->element;
+  op.effect = schedule::ShardUpdate{
+      .gradients = {}, .parameters = {}, .traffic = Bytes(both * ((elements + ranks - 1) / ranks))};
+  return op;
+}
+
 Uses uses_of(const GatheringStep& step, const BucketChoice& choice, GatherFor readers) {
   Uses uses;
   for (auto g = static_cast<std::size_t>(choice.begin); g < static_cast<std::size_t>(choice.end);
@@ -124,26 +153,8 @@ void StepWriter::place_updates(std::span<const BucketChoice> choices) {
   std::ranges::sort(cuts_);
 }
 
-// What one rank does for the bucket, as an op of its own.
 void StepWriter::price_update(const BucketChoice& choice, Price& price) const {
-  const Sharding& sharding = *data_.sharding;
-  const std::int64_t ranks = data_.group.size();
-  std::map<std::int32_t, std::int64_t> parts;  // elements in the bucket, by update
-  for (std::int32_t i = choice.begin; i < choice.end; ++i) {
-    parts[sharding.update_of[static_cast<std::size_t>(i)]] += data_.held(choice, i) / data_.element;
-  }
-  schedule::WorkSum work;
-  std::int64_t elements = 0;
-  for (const auto& [index, part] : parts) {
-    const CutUpdate& update = sharding.updates[static_cast<std::size_t>(index)];
-    static_cast<void>(work.add(update.op.work, {.part = part, .whole = update.elements * ranks}));
-    elements += part;
-  }
-  schedule::Op op = sharding.updates[static_cast<std::size_t>(parts.rbegin()->first)].op;
-  op.work = work.total();
-  const std::int64_t both = data_.element + sharding.element;
-  op.effect = schedule::ShardUpdate{
-      .gradients = {}, .parameters = {}, .traffic = Bytes(both * ((elements + ranks - 1) / ranks))};
+  const schedule::Op op = data_.update_of(choice);
   for (const Rank rank : lanes_.ranks()) {
     const std::int64_t ns = data_.costs.op(op, rank).count();
     price.update_work.push_back(step::Work::fixed(ns + data_.launch_gap()));

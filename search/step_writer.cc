@@ -225,11 +225,7 @@ const StepWriter::Price& StepWriter::price(const BucketChoice& choice) {
   if (data_.scales_before) known.scale = data_.costs.scale(size);
   if (data_.scales_after) known.scale = data_.costs.scale(Bytes(size.count() / data_.shards()));
   if (data_.sharding) {
-    known.gather = sim::transfer_cost(data_.costs,
-                                      sim::Message{.kind = schedule::Collective::AllGather,
-                                                   .bytes = data_.parameters(size.count()),
-                                                   .max_ctas = data_.bucket.max_ctas},
-                                      data_.group);
+    known.gather = data_.gather(choice);
     price_update(choice, known);
   }
   return known;
