@@ -3,9 +3,10 @@
 
     scripts/import_gemm_tables.py CLONE          needs pyarrow; CLONE: ai-dynamo/aiconfigurator at 095f58a51
 
-Only those that TensorRT-LLM ran by PyTorch: products of fp8 and fp4, in which its time to cast the first matrix is contained, and GB200's
-of bf16. The other tables of bf16 are older and were written by hand (models/gemm/README.md). Of attention (attention.csv) each row is the median
-over batches, heads and key-value heads of what vLLM's causal forward pass reached, of calls with 0.1 TFLOP and more.
+Products of bf16: of each shape the median of the runs whose collectors fill both matrices with random numbers (collector/*/collect_gemm.py there).
+vLLM's leaves its weights as they were allocated; multiplying by zeros takes less power, which GPUs turn into clock (models/gemm/README.md).
+Products of fp8 and fp4 are TensorRT-LLM's, run by PyTorch, in which its time to cast the first matrix is contained. Of attention (attention.csv)
+each row is the median over batches, heads and key-value heads of what vLLM's causal forward pass reached, of calls with 0.1 TFLOP and more.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -19,7 +20,9 @@ import sys
 import pyarrow.parquet
 
 DATA = "aic-core/src/aiconfigurator_core/systems/data"
-VERSION = "trtllm/1.3.0rc20"
+NARROW_RUN = "trtllm/1.3.0rc20"
+BF16_RUNS = ("sglang/0.5.10", "sglang/0.5.14", NARROW_RUN)  # of SYSTEMS, in full
+A100_RUNS = ("sglang/0.5.10",)
 SYSTEMS = {"h100": "h100_sxm", "h200": "h200_sxm", "b200": "b200_sxm", "gb200": "gb200", "gb300": "gb300",
            "l40s": "l40s"}
 TYPES = {"-fp8": "fp8", "-fp4": "nvfp4"}
@@ -35,17 +38,33 @@ def rows_of(clone, path):
     return pyarrow.parquet.read_table(io.BytesIO(blob)).to_pylist()
 
 
-def write_products(clone, folder):
+def products_of(clone, system, run, dtype):
+    return {(row["m"], row["n"], row["k"]): row["latency"] * 1e3
+            for row in rows_of(clone, f"{system}/gemm/{run}/gemm")
+            if row["gemm_dtype"] == dtype and row["m"] % 256 == 0}
+
+
+# Of the shapes that all runs have.
+def median_of(runs):
+    return {shape: statistics.median(us[shape] for us in runs)
+            for shape in runs[0] if all(shape in us for us in runs)}
+
+
+def write_products(folder, name, us):
+    lines = [f"{m},{n},{k},{time:.5g}\n" for (m, n, k), time in sorted(us.items())]
+    (folder / f"{name}.csv").write_text("m,n,k,us\n" + "".join(lines))
+    print(name, len(us))
+
+
+def write_all_products(clone, folder):
+    for device, system in {"a100": "a100_sxm", **SYSTEMS}.items():
+        runs = A100_RUNS if device == "a100" else BF16_RUNS
+        write_products(folder, device, median_of([products_of(clone, system, run, "bfloat16") for run in runs]))
     for device, system in SYSTEMS.items():
-        measured = rows_of(clone, f"{system}/gemm/{VERSION}/gemm")
-        types = dict(TYPES, **({"": "bfloat16"} if device == "gb200" else {}))
-        for suffix, dtype in types.items():
-            us = {(row["m"], row["n"], row["k"]): row["latency"] * 1e3
-                  for row in measured if row["gemm_dtype"] == dtype and row["m"] % 256 == 0}
+        for suffix, dtype in TYPES.items():
+            us = products_of(clone, system, NARROW_RUN, dtype)
             if us:
-                lines = [f"{m},{n},{k},{time:.5g}\n" for (m, n, k), time in sorted(us.items())]
-                (folder / f"{device}{suffix}.csv").write_text("m,n,k,us\n" + "".join(lines))
-                print(device + suffix, len(us))
+                write_products(folder, device + suffix, us)
 
 
 def write_attention(clone, folder):
@@ -68,7 +87,7 @@ def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     folder = pathlib.Path(__file__).resolve().parent.parent / "models" / "gemm"
-    write_products(sys.argv[1], folder)
+    write_all_products(sys.argv[1], folder)
     write_attention(sys.argv[1], folder)
 
 

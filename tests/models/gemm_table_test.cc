@@ -54,6 +54,16 @@ TEST(GemmTableTest, LiesBetweenItsNeighboursAndGrowsBeyondTheGrid) {
   EXPECT_EQ(table.time(gemm(128, 256, 256, 4)), table.time(gemm(512, 256, 256)));
 }
 
+// A product of zeros takes less power than one of other numbers, so its clock does not fall: 0.95 of A100's peak, 0.84 of H100's.
+TEST(GemmTableTest, LargeShippedProductsAreNotOfZeros) {
+  for (const std::string device : {"a100", "h100", "h200", "b200", "gb200", "gb300", "l40s"}) {
+    const Cluster cluster = load_cluster(device + "x8", DOVETAIL_SOURCE_DIR "/models/clusters");
+    const double peak = cluster.compute->gemm_peak.at(schedule::DType::BF16).count();
+    const double seconds = us(*gemm_table(device), gemm(16384, 16384, 32768)) / 1e6;
+    EXPECT_LT(2 * 16384. * 16384 * 32768 / seconds / peak, 0.81) << device;
+  }
+}
+
 TEST(GemmTableTest, ABadRowIsNamed) {
   const auto message = [](const std::string& text) -> std::string {
     try {
@@ -94,9 +104,9 @@ std::vector<double> errors_on_a_tenth(const GemmFile& file) {
 TEST(GemmTableTest, PredictsATenthOfItsRowsFromTheOthers) {
   for (const GemmFile& file : gemm_files()) {
     const std::vector<double> errors = errors_on_a_tenth(file);
-    EXPECT_GT(errors.size(), 200U) << file.device;
-    EXPECT_LT(quantile(errors, 0.5), 0.06) << file.device;
-    EXPECT_LT(quantile(errors, 0.95), 0.25) << file.device;
+    EXPECT_GT(errors.size(), 200U) << file.name;
+    EXPECT_LT(quantile(errors, 0.5), 0.05) << file.name;
+    EXPECT_LT(quantile(errors, 0.95), file.name == "l40s" ? 0.20 : 0.17) << file.name;
   }
 }
 
@@ -140,6 +150,11 @@ TEST(GemmTableTest, ProductsOfManyExpertsMoveAllTheirWeights) {
   EXPECT_GT(to_us(time(experts)), weights_us);
   EXPECT_LT(to_us(time(experts)), 1.3 * weights_us);
   EXPECT_LT(us(*gemm_table("h100"), experts), weights_us);  // one product of as many rows
+  // In kernels of their own they take as long as so many products of that size, one after another.
+  schedule::GemmWork separate = experts;
+  separate.separate = true;
+  EXPECT_EQ(time(separate), 256 * gemm_table("h100")->time(gemm(128, 2048, 7168)));
+  EXPECT_GT(time(separate), time(experts));
   // With many rows each, moving the weights is nothing.
   const schedule::GemmWork few = gemm(8192, 2048, 7168, 4);
   EXPECT_EQ(time(few), gemm_table("h100")->time(few));
