@@ -61,8 +61,9 @@ std::optional<Duration> step_of(const yardsticks::Row& row, const std::string& d
   if (!row.job || (family.empty() && row.machine.empty())) return std::nullopt;
   try {
     const std::string shipped = family + "x" + std::to_string(row.job->layout.world());
-    const models::Cluster cluster =
+    models::Cluster cluster =
         predict::load_cluster(row.machine.empty() ? shipped : row.machine, data_dir);
+    if (cluster.compute) cluster.compute->products_stretch = row.products_stretch;
     return predict::predict_job(*row.job, cluster,
                                 {.policy = row.policy, .synchronous = row.synchronous})
         .step;

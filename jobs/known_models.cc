@@ -107,6 +107,20 @@ Model deepseek_v3() {
       .source = "deepseek-ai/DeepSeek-V3 without its multi-token prediction layer"};
 }
 
+Model deepseek_v2() {
+  Model model = deepseek_v3();
+  model.name = "deepseek_v2";
+  model.layers = 60;
+  model.width = 5120;
+  model.vocabulary = 102'400;
+  model.inner = 12'288;
+  model.experts =
+      Experts{.count = 160, .per_token = 6, .inner = 1536, .shared_inner = 3072, .first_layer = 1};
+  model.published = 235'741'434'880;
+  model.source = "deepseek-ai/DeepSeek-V2";
+  return model;
+}
+
 // As torchvision has them: layer norms, biases, two matrices, a class token.
 Model vit(const Dense& d, std::int64_t patch) {
   return {.name = d.name,
@@ -168,6 +182,7 @@ const std::vector<Model>& all_models() {
       mixtral({"mixtral_8x22b", 56, 6144, 48, 8, 16'384, 140'630'071'296}, 32'768),
       gpt_oss("gpt_oss_20b", 24, 32, 20'914'757'184),
       gpt_oss("gpt_oss_120b", 36, 128, 116'829'156'672),
+      deepseek_v2(),
       deepseek_v3(),
       gpt3(),
       vit({"vit_b16", 12, 768, 12, 12, 3072, 86'567'656}, 16),

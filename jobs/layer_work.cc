@@ -117,15 +117,23 @@ class LayerWriter {
       compute_.backward_input.push_back(cast);
     }
     const auto like_it = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
-      return GemmWork{.m = m, .n = n, .k = k, .count = y.count, .operands = y.operands};
+      return GemmWork{
+          .m = m, .n = n, .k = k, .count = y.count, .operands = y.operands, .separate = y.separate};
     };
     compute_.forward.emplace_back(y);
     compute_.backward_input.emplace_back(like_it(y.m, y.k, y.n));
     if (trained) compute_.backward_weight.emplace_back(like_it(y.n, y.k, y.m));
   }
+  // With the model's weights. Transformer Engine multiplies those of several experts in bf16 one by one.
+  [[nodiscard]] GemmWork weights(std::int64_t m, std::int64_t n, std::int64_t k,
+                                 std::int64_t count) const {
+    const bool separate =
+        count > 1 && operands_ == schedule::Operands::Own && job_.framework == "megatron";
+    return {.m = m, .n = n, .k = k, .count = count, .operands = operands_, .separate = separate};
+  }
   // With the model's weights, and with the adapters of this part.
   void product(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1) {
-    multiply({.m = m, .n = n, .k = k, .count = count, .operands = operands_}, job_.lora == 0);
+    multiply(weights(m, n, k, count), job_.lora == 0);
     if (has_adapters(job_, part_)) adapt(m, n, k);
   }
   // A and B in their own type, and a kernel that adds what they give: forward to y, backward to the gradient of x.
@@ -186,7 +194,7 @@ class LayerWriter {
       return;
     }
     const std::int64_t all = std::accumulate(widths.begin(), widths.end(), std::int64_t{0});
-    multiply({.m = m, .n = all, .k = k, .count = count, .operands = operands_}, job_.lora == 0);
+    multiply(weights(m, all, k, count), job_.lora == 0);
     if (!has_adapters(job_, part_)) return;
     for (const std::int64_t n : widths) adapt(m, n, k);
   }

@@ -88,6 +88,7 @@ std::optional<Duration> KernelTable::repetitions(const schedule::Op& op) const {
   schedule::GemmWork once = *gemm;
   once.count = unit_->gemm.count;
   once.operands = measured_operands(once.operands);
+  once.separate = unit_->gemm.separate;
   if (once != unit_->gemm) return std::nullopt;
   const std::int64_t repetitions = gemm->count / unit_->gemm.count;
   return stretched(unit_->time, static_cast<double>(repetitions));

@@ -29,7 +29,7 @@ struct Weighted {
   GemmWork work;
 };
 Value weighted_product(Builder& builder, Weighted layer) {
-  const auto [m, n, k, count, operands] = layer.work;
+  const GemmWork& y = layer.work;
   const Value out = builder.activation(layer.name + ".out", std::move(layer.out));
   const TensorId weight = layer.parameters.front();
   return builder.add(
@@ -38,14 +38,17 @@ Value weighted_product(Builder& builder, Weighted layer) {
        .inputs = {layer.in},
        .parameters = layer.parameters,
        .outputs = {out},
-       .backward = {{.suffix = "backward.weight",
-                     .work = GemmWork{.m = n, .n = k, .k = m, .count = count, .operands = operands},
-                     .reads = {layer.in.tensor},
-                     .parameters = layer.parameters},
-                    {.suffix = "backward.input",
-                     .work = GemmWork{.m = m, .n = k, .k = n, .count = count, .operands = operands},
-                     .reads = {weight},
-                     .inputs = {layer.in}}}});
+       .backward = {
+           {.suffix = "backward.weight",
+            .work =
+                GemmWork{.m = y.n, .n = y.k, .k = y.m, .count = y.count, .operands = y.operands},
+            .reads = {layer.in.tensor},
+            .parameters = layer.parameters},
+           {.suffix = "backward.input",
+            .work =
+                GemmWork{.m = y.m, .n = y.k, .k = y.n, .count = y.count, .operands = y.operands},
+            .reads = {weight},
+            .inputs = {layer.in}}}});
 }
 
 Weighted linear_product(std::string name, const LinearShape& shape, const Value& in) {
@@ -181,21 +184,24 @@ Value sum(Builder& builder, const std::string& name, std::vector<Value> inputs) 
 }
 
 Value product(Builder& builder, const std::string& name, const Product& layer) {
-  const auto [m, n, k, count, operands] = layer.work;
+  const GemmWork& y = layer.work;
   const Value out = builder.activation(name + ".out", layer.out);
   return builder.add(
       {.name = name,
        .forward = layer.work,
        .inputs = {layer.left, layer.right},
        .outputs = {out},
-       .backward = {{.suffix = "backward.left",
-                     .work = GemmWork{.m = m, .n = k, .k = n, .count = count, .operands = operands},
-                     .reads = {layer.right.tensor},
-                     .inputs = {layer.left}},
-                    {.suffix = "backward.right",
-                     .work = GemmWork{.m = k, .n = n, .k = m, .count = count, .operands = operands},
-                     .reads = {layer.left.tensor},
-                     .inputs = {layer.right}}}});
+       .backward = {
+           {.suffix = "backward.left",
+            .work =
+                GemmWork{.m = y.m, .n = y.k, .k = y.n, .count = y.count, .operands = y.operands},
+            .reads = {layer.right.tensor},
+            .inputs = {layer.left}},
+           {.suffix = "backward.right",
+            .work =
+                GemmWork{.m = y.k, .n = y.n, .k = y.m, .count = y.count, .operands = y.operands},
+            .reads = {layer.left.tensor},
+            .inputs = {layer.right}}}});
 }
 
 Value attention(Builder& builder, const std::string& name, const Attention& layer) {

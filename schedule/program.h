@@ -99,12 +99,13 @@ enum class Operands { Own, Tf32, Fp8, Fp4 };
 constexpr auto words_of(Operands) { return words("own", "tf32", "fp8", "fp4"); }
 inline constexpr std::array kNarrow = {Operands::Tf32, Operands::Fp8, Operands::Fp4};
 
-// `count` products of an m x k with a k x n matrix. A convolution is the GEMM it implies (m =
-// output pixels, k = input channels x window).
+// `count` products of an m x k with a k x n matrix, in one kernel or in separate ones. A convolution is the GEMM it
+// implies (m = output pixels, k = input channels x window).
 struct GemmWork {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t count = 1;
   Operands operands = Operands::Own;
+  bool separate = false;
   friend bool operator==(const GemmWork&, const GemmWork&) = default;
 };
 

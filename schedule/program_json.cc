@@ -122,11 +122,13 @@ Operands read_operands(JsonObject& object, DType dtype) {
 
 GemmWork read_gemm(JsonObject& object, DType dtype) {
   object.ignore("count");  // known even when absent, so that a misspelt one is told its right name
+  object.ignore("separate");
   const GemmWork work{.m = object.integer("m", 1, kLargestCount),
                       .n = object.integer("n", 1, kLargestCount),
                       .k = object.integer("k", 1, kLargestCount),
                       .count = object.integer_or("count", 1, 1, kLargestCount),
-                      .operands = read_operands(object, dtype)};
+                      .operands = read_operands(object, dtype),
+                      .separate = object.has("separate") && object.at("separate").boolean()};
   const auto m = static_cast<double>(work.m);
   const auto n = static_cast<double>(work.n);
   const auto k = static_cast<double>(work.k);
@@ -280,6 +282,7 @@ ordered_json kernel_to_value(const GemmWork& gemm) {
   ordered_json object = {
       {"kind", "gemm"}, {"m", gemm.m}, {"n", gemm.n}, {"k", gemm.k}, {"count", gemm.count}};
   if (gemm.operands != Operands::Own) object["operands"] = to_string(gemm.operands);
+  if (gemm.separate) object["separate"] = true;
   return object;
 }
 

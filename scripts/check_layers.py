@@ -25,7 +25,7 @@ ALLOWED_ROOMS = {
     "verify": {"base", "schedule"},
     "policies": {"base", "schedule", "lower"},
     "jobs": {"base", "schedule", "lower", "policies"},
-    "yardsticks": {"base", "schedule", "jobs"},
+    "yardsticks": {"base", "schedule", "jobs", "models"},
     "frameworks": {"base", "schedule", "policies", "jobs"},
     "reshard": {"base", "schedule"},
     "models": {"base", "traces", "schedule"},

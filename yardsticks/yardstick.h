@@ -46,6 +46,8 @@ struct Row {
   // each reduction where it is launched.
   std::string policy = {};
   bool synchronous = false;
+  double products_stretch =
+      1;  // how many times as long as on the shipped GPU products take on its own, measured apart from steps
   std::string scaling = {};  // rows of one benchmark and device on different numbers of GPUs
   // Why its step says nothing of others'; "" where it does. Its error is counted like any other.
   std::string own_cause = {};
@@ -69,6 +71,8 @@ struct Yardstick {
 Yardstick nanotron(const std::string& folder);
 Yardstick torchtitan(const std::string& folder);
 Yardstick simumax(const std::string& folder);
+// The steps of simumax once more, for what its own GPU took for products. Without rows where `folder` does not have those.
+Yardstick simumax_own(const std::string& folder);
 Yardstick duoan(const std::string& folder);
 Yardstick damek(const std::string& folder);
 Yardstick megatron_bridge(const std::string& folder);

@@ -35,7 +35,8 @@ TEST(ValidateTest, PrintsARowPerSource) {
   const std::string text = validated(public_tables());
   EXPECT_THAT(text, ContainsRegex("nanotron +1545 "));
   EXPECT_THAT(text, ContainsRegex("duoan +5 +5 +- +- +- +5 "));
-  EXPECT_THAT(text, HasSubstr("simumax: 5 rows without a job: model deepseekv2 is not known\n"));
+  EXPECT_THAT(text,
+              HasSubstr("megatron-bridge: 3 rows without a job: SFT Performance is not priced\n"));
 }
 
 TEST(ValidateTest, WritesTheSameAsJson) {

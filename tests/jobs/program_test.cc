@@ -72,6 +72,29 @@ TEST(JobProgramTest, Tf32IsOfAllProductsOfF32) {
   EXPECT_THROW(static_cast<void>(parse_job("llama3_8b:dp=2,products=tf32")), InputError);
 }
 
+// Of a layer: up and down forward, and both gradients of each.
+TEST(JobProgramTest, TransformerEngineMultipliesExpertsOneByOneInBf16) {
+  const auto separate_in = [](const std::string& text, const std::string& framework) {
+    Job job = parse_job(text);
+    job.framework = framework;
+    std::int64_t found = 0;
+    for (const schedule::Op& op : program_of(job).ops) {
+      for (const schedule::Kernel& kernel : schedule::kernels_of(op.work)) {
+        const auto* gemm = std::get_if<schedule::GemmWork>(&kernel);
+        if (gemm != nullptr && gemm->separate) {
+          EXPECT_EQ(gemm->count, 2);
+          ++found;
+        }
+      }
+    }
+    return found;
+  };
+  EXPECT_EQ(separate_in("mixtral_8x7b:ep=4,dp=4", "megatron"), 32 * 6);
+  EXPECT_EQ(separate_in("mixtral_8x7b:ep=4,dp=4", "fsdp"), 0);
+  EXPECT_EQ(separate_in("mixtral_8x7b:ep=4,dp=4,products=fp8", "megatron"), 0);
+  EXPECT_EQ(separate_in("mixtral_8x7b:ep=8,dp=8", "megatron"), 0);  // one expert on each rank
+}
+
 TEST_P(JobProgramTest, ForwardHasTheFlopOfItsTokens) {
   const Job job = parse_job(GetParam());
   if (job.model.experts) GTEST_SKIP() << "of experts each rank has those that are sent to it";

@@ -142,6 +142,14 @@ TEST(ProgramJsonTest, ReadsTheFileThatItsCommentsDescribe) {
   EXPECT_EQ(std::get<TimedWork>(program.op(OpId{1}).work).by_rank.front(), Duration(1'234'567));
 }
 
+TEST(ProgramJsonTest, SeparateKernelsOfAGemmAreReadBack) {
+  Program program = tiny();
+  program.ops[0].work = GemmWork{.m = 64, .n = 256, .k = 784, .count = 3, .separate = true};
+  const std::string text = program_to_json(program);
+  EXPECT_THAT(text, ::testing::HasSubstr("\"separate\": true"));
+  EXPECT_EQ(parse_program("p.json", text), program);
+}
+
 TEST(ProgramJsonTest, TheCountOfAGemmMayBeLeftOut) {
   EXPECT_EQ(program_message_with("\"k\": 784,\n    \"count\": 3", "\"k\": 784"), "accepted");
   EXPECT_EQ(program_message_with("\"count\": 3", "\"cuont\": 3"),
