@@ -60,7 +60,7 @@ TEST(GemmTableTest, LargeShippedProductsAreNotOfZeros) {
     const Cluster cluster = load_cluster(device + "x8", DOVETAIL_SOURCE_DIR "/models/clusters");
     const double peak = cluster.compute->gemm_peak.at(schedule::DType::BF16).count();
     const double seconds = us(*gemm_table(device), gemm(16384, 16384, 32768)) / 1e6;
-    EXPECT_LT(2 * 16384. * 16384 * 32768 / seconds / peak, 0.81) << device;
+    EXPECT_LT(2 * 16384. * 16384 * 32768 / seconds / peak, 0.83) << device;
   }
 }
 
