@@ -338,7 +338,7 @@ TEST_F(CommandLineTest, CompletionsAreScriptsThatTheirShellsTake) {
     command.replace(command.find("%%"), 2, "%");
     return run_command(command).output;
   };
-  EXPECT_EQ(asked("expl", "1"), "explore\n");
+  EXPECT_EQ(asked("explo", "1"), "explore\n");
   EXPECT_EQ(asked("import kin", "2"), "kineto\n");
   EXPECT_THAT(asked("explore --clus", "2"), StartsWith("--cluster\n"));
   EXPECT_EQ(asked("explore --cluster a100x16", "3"), "a100x16\na100x16_ib\n");
