@@ -169,13 +169,13 @@ TEST(ClockBoundTest, LiesUnderEveryGroupingOfShardedUpdates) {
   EXPECT_GT(compared, 100);
 }
 
-struct Tally {
+struct BoundTally {
   std::int64_t when_ready = 0;
   std::int64_t optimal = 0;  // the bound is reached
 };
 
 // Over all groupings, as they are and varied: each is of a kind whose bound lies under it.
-void expect_under_all(std::uint64_t seed, Tally& tally) {
+void expect_under_all(std::uint64_t seed, BoundTally& tally) {
   Small small = drawn(seed, 8);
   const bool rescales = small.frame.scale == schedule::ScaleAt::Optimizer;
   if (!rescales && seed % 4 == 0) {  // the last gradient that is ready has no reader
@@ -218,7 +218,7 @@ void expect_under_all(std::uint64_t seed, Tally& tally) {
 }
 
 TEST(ClockBoundTest, LiesUnderEveryGroupingOfSmallPrograms) {
-  Tally tally;
+  BoundTally tally;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     expect_under_all(seed, tally);
