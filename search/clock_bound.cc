@@ -18,6 +18,8 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr std::size_t kClasses = 3;
 constexpr std::size_t kBest = kClasses;  // beside the class that a transfer leaves most
 constexpr double kLeastLeft = 1.0 / 64;  // as sim/rates.h
+constexpr std::size_t kFewLabels = 4;
+constexpr std::size_t kManyLabels = 24;
 
 // The compute beside transfers, as stretches of one class. Behind the last one compute may stand still.
 class Stretches {
@@ -203,14 +205,16 @@ class Chain {
   }
   // The least position at which the last bucket of any grouping ends.
   double least_end() {
-    static_cast<void>(losses(kNever, kNever));
+    static_cast<void>(losses(kNever, kNever, kFewLabels));
     return std::ranges::min(fronts_[n_], {}, &Label::lo).lo;
   }
   [[nodiscard]] std::size_t work() const { return work_; }
   static constexpr std::size_t kMostWork = 3'000'000;
 
-  // The least sum of losses with all ends and tails up to `most`; kNever where it would be above `limit`.
-  double losses(double most, double limit) {
+  // The least sum of losses with all ends and tails up to `most`, by fronts of so many labels; kNever where it would be
+  // above `limit`.
+  double losses(double most, double limit, std::size_t labels) {
+    labels_ = labels;
     for (std::vector<Label>& front : fronts_) front.clear();
     fronts_[0].push_back({});
     least_.assign(n_ + 1, kNever);
@@ -249,8 +253,7 @@ class Chain {
   }
 
  private:
-  static constexpr double kRounding = 1;      // ns, of a transfer's time
-  static constexpr std::size_t kLabels = 16;  // of a front
+  static constexpr double kRounding = 1;  // ns, of a transfer's time
   static constexpr int kPauses = 8;
   static constexpr double kTimesPerOctave = 256;
 
@@ -422,12 +425,12 @@ class Chain {
       hi = std::max(hi, label.lo);
     }
     lo = std::min(hi, std::max(lo, std::min(ready, kNever)));
-    const double width = (hi - lo) / static_cast<double>(kLabels) + 1e-9;
-    cells_.assign(kLabels + 2, std::nullopt);
+    const double width = (hi - lo) / static_cast<double>(labels_) + 1e-9;
+    cells_.assign(labels_ + 2, std::nullopt);
     for (const Label& label : made_) {
       const auto at =
           label.lo <= lo ? std::size_t{0} : static_cast<std::size_t>((label.lo - lo) / width) + 1;
-      std::optional<Label>& cell = cells_[std::min(at, kLabels + 1)];
+      std::optional<Label>& cell = cells_[std::min(at, labels_ + 1)];
       if (!cell) {
         cell = label;
         continue;
@@ -456,7 +459,8 @@ class Chain {
   std::vector<double> least_;               // of each front: the least loss
   std::vector<double> rest_;                // the least loss still to come behind each prefix
   std::vector<Label> made_;
-  std::size_t work_ = 0;  // labels made
+  std::size_t work_ = 0;             // labels made
+  std::size_t labels_ = kFewLabels;  // of a front
   std::vector<std::optional<Label>> cells_;
 };
 
@@ -480,42 +484,51 @@ class Solver {
   ClockBound bound() {
     struct Interval {
       double lo, hi, losses;
+      std::size_t labels = kFewLabels;
       [[nodiscard]] double least() const { return lo + losses; }
       bool operator<(const Interval& other) const { return least() > other.least(); }
     };
     std::priority_queue<Interval> open;
     const double most = std::max(compute_, known_);
-    open.push({compute_, most, losses(most, known_ - compute_)});
+    open.push({compute_, most, losses(most, known_ - compute_, kFewLabels)});
     const double narrow = std::max(2.0, 1e-6 * compute_);
+    const double coarse = std::max(narrow, 3e-4 * compute_);
     for (int runs = 0; runs < kMostRuns && !is_spent(); ++runs) {
-      const Interval least = open.top();
+      Interval least = open.top();
       if (least.least() >= known_ || least.hi - least.lo <= narrow) break;
       open.pop();
+      if (least.hi - least.lo <= coarse && least.labels == kFewLabels) {
+        least.labels = kManyLabels;
+        least.losses = losses(least.hi, known_ - least.lo, kManyLabels);
+        open.push(least);
+        continue;
+      }
       const double middle = (least.lo + least.hi) / 2;
-      const double under = losses(middle, known_ - least.lo);
-      open.push({least.lo, middle, under});
-      open.push({middle, least.hi, least.losses});
+      const double under = losses(middle, known_ - least.lo, least.labels);
+      open.push({least.lo, middle, under, least.labels});
+      open.push({middle, least.hi, least.losses, least.labels});
     }
     const Interval& least = open.top();
     ClockBound found{.step = std::min(known_, least.least())};
-    if (least.least() < known_ && losses(least.hi, known_ - least.lo) < kNever)
+    if (least.least() < known_ && losses(least.hi, known_ - least.lo, least.labels) < kNever)
       found.ends = chains_.front().ends();
     return found;
   }
 
  private:
-  static constexpr int kMostRuns = 64;
+  static constexpr int kMostRuns = 100;
 
   [[nodiscard]] bool is_spent() const {
     return std::ranges::any_of(chains_,
                                [](const Chain& chain) { return chain.work() >= Chain::kMostWork; });
   }
 
-  double losses(double most, double limit) {
+  double losses(double most, double limit, std::size_t labels) {
     double least = 0;
     for (const Chain& chain : chains_) least += chain.least_losses();
     double sum = 0;
-    for (Chain& chain : chains_) sum += chain.losses(most, limit - least + chain.least_losses());
+    for (Chain& chain : chains_)
+      sum += chain.losses(most, limit - least + chain.least_losses(), labels);
     return sum;
   }
 
