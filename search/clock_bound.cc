@@ -209,7 +209,7 @@ class Chain {
     return std::ranges::min(fronts_[n_], {}, &Label::lo).lo;
   }
   [[nodiscard]] std::size_t work() const { return work_; }
-  static constexpr std::size_t kMostWork = 3'000'000;
+  static constexpr std::size_t kMostWork = 600'000;
 
   // The least sum of losses with all ends and tails up to `most`, by fronts of so many labels; kNever where it would be
   // above `limit`.
