@@ -1,4 +1,4 @@
-// The expected maximum by quadrature.
+// How late the latest of n ranks is to be expected: the mean of the largest of n normal values, as an integral.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/statistics.h"

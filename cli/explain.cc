@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/count.h"
-#include "base/error.h"
 #include "base/json.h"
 #include "cli/environment.h"
 #include "cli/outputs.h"
@@ -204,16 +203,16 @@ void print_left(std::ostream& out, const WhyPlan& one) {
   const search::Explanation& why = one.why;
   constexpr double kWorth = 0.001;
   if (why.searched && one.against(why.searched->step) < -kWorth) {
-    out << "left on the table: " << schedule::to_string(why.searched->policy) << ", "
+    out << "faster, of the same kind: " << schedule::to_string(why.searched->policy) << ", "
         << counted(why.searched->buckets, "bucket") << ", "
         << more_percent(one.against(why.searched->step)) << '\n';
   } else if (why.searched) {
     out << "the search finds no grouping of this kind that is 0.1 % faster\n";
   }
   if (why.bound) {
-    out << "at most " << fixed(-100 * one.against(*why.bound), 2) << " % is left: no schedule of "
-        << why.bounded_schedules << " is faster than " << fixed(to_us(*why.bound) / 1e3, 3)
-        << " ms on this model\n";
+    out << "at most " << fixed(100 * std::max(0.0, -one.against(*why.bound)), 2)
+        << " % is left: no schedule of " << why.bounded_schedules << " is faster than "
+        << fixed(to_us(*why.bound) / 1e3, 3) << " ms on this model\n";
   } else {
     out << "no lower bound is known for this kind of plan\n";
   }
@@ -222,7 +221,6 @@ void print_left(std::ostream& out, const WhyPlan& one) {
 }  // namespace
 
 void explain(const ExplainOptions& options, std::ostream& out) {
-  if (options.plan.empty()) throw InputError("explain: PLAN is missing: name a plan file");
   require_outputs({document_file(options.document)},
                   {{"PLAN", options.plan}, cluster_file(options.cluster, options.data_dir)});
   schedule::Plan plan = schedule::read_plan(options.plan);

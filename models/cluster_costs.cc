@@ -175,15 +175,16 @@ Contention contention_of(const Cluster& cluster) {
 }  // namespace
 
 OpModel op_model(const Cluster& cluster, std::int64_t world) {
-  const bool seen_on_several = cluster.ranks > 1;
-  return {
-      .machine = cluster.name,
-      .compute = cluster.compute,
-      .kernels = KernelTable(cluster.kernels, cluster.unit_kernel),
-      .copy = cluster.copy,
-      .passes = cluster.passes,
-      .skew = cluster.skew *
-              (seen_on_several ? expected_maximum(world) / expected_maximum(cluster.ranks) : 1)};
+  double skew = cluster.skew;
+  if (skew > 0 && cluster.ranks > 1) {
+    skew *= expected_maximum(world) / expected_maximum(cluster.ranks);
+  }
+  return {.machine = cluster.name,
+          .compute = cluster.compute,
+          .kernels = KernelTable(cluster.kernels, cluster.unit_kernel),
+          .copy = cluster.copy,
+          .passes = cluster.passes,
+          .skew = skew};
 }
 
 CollectiveCosts collective_costs(const Cluster& cluster, const schedule::Program& program) {

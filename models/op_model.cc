@@ -86,10 +86,9 @@ Duration OpModel::roofline_time(const schedule::Op& op) const {
   const GemmTable* const table = gemm == nullptr ? nullptr : compute->table(op.dtype, operands);
   if (table != nullptr) {
     schedule::GemmWork kernel = *gemm;
-    if (gemm->separate) kernel.count = 1;
-    Duration time =
-        stretched(table->time(kernel),
-                  compute->products_stretch * static_cast<double>(gemm->count / kernel.count));
+    double times = 1;
+    if (gemm->separate) times = static_cast<double>(std::exchange(kernel.count, 1));
+    Duration time = stretched(table->time(kernel), compute->products_stretch * times);
     if (gemm->count > 1 && operands == schedule::Operands::Own)
       time = std::max(time, from_us(seconds_to_move(*compute, op.bytes()) * 1e6));
     return time + compute->kernel_overhead;

@@ -5,7 +5,7 @@
 //   found.buckets[2].joined        +0.012: the step with buckets 2 and 3 as one, as a share of the plan's step
 //   found.levers[0]                links 20 % faster: the plan's step then
 //
-// Every figure is a simulated step of another Schedule, or of the same one with other costs; nothing is estimated.
+// Every figure but the bound is a simulated step, of another Schedule or of the same one with other costs.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -234,13 +234,9 @@ Weighed Planner::propose(const schedule::Policy& spec) {
   Candidate candidate{.spec = spec};
   if (schedule::is_searched(spec)) {
     if (std::optional<std::string> refusal = refusal_of(spec)) return {.refusal = *refusal};
-    if (spec.decisions.gathers) {
-      schedule::PolicyResult found = search_blocks(spec);
-      candidate.schedule = std::move(found.schedule);
-      candidate.report = std::move(found.report);
-    } else {
-      candidate.schedule = solve_exact(spec).schedule;
-    }
+    schedule::PolicyResult found = spec.decisions.gathers ? search_blocks(spec) : solve_exact(spec);
+    candidate.schedule = std::move(found.schedule);
+    candidate.report = std::move(found.report);
     candidate.schedule.policy = schedule::to_string(spec);
     std::ranges::copy(schedule::bucket_report(program_, candidate.schedule),
                       std::back_inserter(candidate.report));

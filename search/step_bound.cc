@@ -268,7 +268,7 @@ std::optional<StepBound> StepModel::lower_bound(std::span<const BucketChoice> ch
     if (is_next_forward(data)) {
       const ClockBound gathers =
           clock_bound(problems.subspan(1), {.starts = starts, .known = ns(known)});
-      ahead = std::max(0.0, gathers.step - step.compute(problems.front()));
+      ahead = std::max(0.0, gathers.step - StepProblem::compute(problems.front()));
       problems = problems.first(1);
     }
     ClockBound found = clock_bound(problems, {.starts = starts, .known = ns(known) - ahead});

@@ -27,7 +27,10 @@ std::string damek_policy(const TableRow& table) {
     return "threshold:threshold=" + table.text("bucket_mib") +
            "MiB,closes=before-exceeding,mode=copy," + at_the_end;
   }
-  throw InputError(table.where() + ": schedule: expected one of seven, found \"" + schedule + "\"");
+  throw InputError(table.where() +
+                   ": schedule: expected per-parameter or one flat bucket after backward, "
+                   "per-parameter overlapped or bucketed overlapped, found \"" +
+                   schedule + "\"");
 }
 
 Row damek_row(const TableRow& table, const std::string& machine) {

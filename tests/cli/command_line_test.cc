@@ -73,8 +73,8 @@ TEST_F(CommandLineTest, TheVersionNamesCommitBuildTypeAndCompiler) {
 
 TEST_F(CommandLineTest, EveryHelpHasExamplesAndFitsTheTerminal) {
   for (const char* const command :
-       {"explore", "plan", "predict", "run", "calibrate", "compare", "export", "import", "show",
-        "reshard", "selftest", "diagnose", "import kineto", "import nccl-tests"}) {
+       {"explore", "plan", "predict", "explain", "run", "calibrate", "compare", "export", "import",
+        "show", "reshard", "selftest", "diagnose", "import kineto", "import nccl-tests"}) {
     const Ended ended = ask("help " + std::string(command), {{"COLUMNS", "72"}});
     EXPECT_EQ(ended.code, 0) << command;
     EXPECT_THAT(ended.output, AllOf(StartsWith("dovetail " + std::string(command) + " - "),
@@ -99,23 +99,32 @@ TEST_F(CommandLineTest, OptionsOfGpusStandApart) {
   EXPECT_THAT(ask("reshard --help").output, Not(HasSubstr("torch-ddp")));
 }
 
+// That --json prints what -o writes beside the report.
+void expect_same_document(const std::string& command, const std::string& file) {
+  const ordered_json printed = document(command + " --json");
+  EXPECT_EQ(printed["tool"]["name"], "dovetail") << command;
+  EXPECT_TRUE(printed.contains("schema")) << command;
+  const Ended both = ask(command + " -o " + file);
+  EXPECT_EQ(both.output, ask(command).output) << command;
+  EXPECT_EQ(ordered_json::parse(read_file(file)), printed) << command;
+}
+
 TEST_F(CommandLineTest, JsonIsTheFileThatOutputWrites) {
+  for (const std::string command : {"show a100x8", "show mlp", "show policies",
+                                    "reshard --shape 8x8 --mesh 4 --from 'S(0)' --to 'S(1)'",
+                                    "explore --workload mlp --cluster a100x8 --policies exact"}) {
+    expect_same_document(command, path("out.json"));
+  }
+}
+
+TEST_F(CommandLineTest, JsonOfAPlanIsTheFileThatOutputWrites) {
   const std::string plan = path("plan.json");
   ASSERT_EQ(ask(std::string(kPlan) + " -o " + plan).code, 0);
   EXPECT_EQ(ask(std::string(kPlan) + " --json").output, read_file(plan));
   EXPECT_EQ(ask(std::string(kPlan) + " -o -").output, read_file(plan));
   for (const std::string& command :
-       {"predict " + plan, std::string("show a100x8"), std::string("show mlp"), "show " + plan,
-        std::string("show policies"), "show commands --plan " + plan,
-        std::string("reshard --shape 8x8 --mesh 4 --from 'S(0)' --to 'S(1)'"),
-        std::string("explore --workload mlp --cluster a100x8 --policies exact")}) {
-    const std::string file = path("out.json");
-    const ordered_json printed = document(command + " --json");
-    EXPECT_EQ(printed["tool"]["name"], "dovetail") << command;
-    EXPECT_TRUE(printed.contains("schema")) << command;
-    const Ended both = ask(command + " -o " + file);
-    EXPECT_EQ(both.output, ask(command).output) << command;
-    EXPECT_EQ(ordered_json::parse(read_file(file)), printed) << command;
+       {"predict " + plan, "show " + plan, "show commands --plan " + plan, "explain " + plan}) {
+    expect_same_document(command, path("out.json"));
   }
 }
 

@@ -130,11 +130,10 @@ TEST(LowerShardTest, A15AL7TheReplicasFollowOnTheCommunicationStream) {
   Schedule schedule = sharded(program, ParameterSync::AfterUpdate);
   schedule.buckets.resize(1);
   schedule.buckets[0].replicas = GroupId{1};
-  EXPECT_EQ(
-      words(lower(program, schedule).program),
-      "0:l0.forward 0:l0.backward "
-      "0:record0 1:wait0 1:reduce-scatter0 1:all-reduce0/shard 1:record1 "
-      "0:wait1 0:bucket0.update 0:record2 1:wait2 1:all-gather1 1:record3 0:wait3 ");
+  EXPECT_EQ(words(lower(program, schedule).program),
+            "0:l0.forward 0:l0.backward "
+            "0:record0 1:wait0 1:reduce-scatter0 1:all-reduce0/shard 1:record1 "
+            "0:wait1 0:bucket0.update 0:record2 1:wait2 1:all-gather1 1:record3 0:wait3 ");
   schedule.scale = ScaleAt::AfterCollective;
   EXPECT_EQ(words(lower(program, schedule).program),
             "0:l0.forward 0:l0.backward "
