@@ -86,6 +86,7 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 import dovetail_torch  # noqa: E402
 import torch_models  # noqa: E402
 from dovetail_torch.apply import has_list, logged_buckets, owned_parameters  # noqa: E402
+from torch_host import run_on_host  # noqa: E402
 
 FOLDER = pathlib.Path(os.environ["DOVETAIL_FOLDER"])
 RANK = int(os.environ["RANK"])
@@ -115,11 +116,7 @@ def tool(*words, code=0):
     """Runs the dovetail tool on rank 0; every rank gets what it printed."""
     said = [None]
     if RANK == 0:
-        # In a root of scripts/torch_root.sh the tool runs in the machine's own.
-        host = os.environ.get("DOVETAIL_HOST")
-        environment = {key: value for key, value in os.environ.items() if not host or key != "LD_LIBRARY_PATH"}
-        ended = subprocess.run([arguments.tool, *words], capture_output=True, text=True, check=False, env=environment,
-                               preexec_fn=(lambda: os.chroot(host)) if host else None)
+        ended = run_on_host([arguments.tool, *words])
         said = [(ended.returncode, ended.stdout + ended.stderr)]
     dist.broadcast_object_list(said, 0)
     check(said[0][0] == code, f"dovetail {' '.join(words)}: exit code {said[0][0]}, expected {code}: {said[0][1]}")
@@ -425,6 +422,105 @@ def check_record(workload):
         check(not strangers, f"{policy}: of what was foreseen all but copies is measured, not {strangers}")
 
 
+class GivenClock:
+    """A step takes what the test says."""
+
+    def __init__(self):
+        self.at = 0.0
+
+    def now(self):
+        return self.at
+
+    def microseconds(self, start, end):
+        return end - start
+
+    def settle(self):
+        pass
+
+
+class Replanned:
+    """A model that plans anew, its plans those of given policies on the given job, its steps as long as is said."""
+
+    def __init__(self, workload, policies):
+        self.workload, self.policies = workload, list(policies)
+        self.module, self.said = make_model(), []
+        self.optimizer = sgd(self.module)
+        self.model = dovetail_torch.ReplannedModel(
+            self.module, lambda model: loss_of(model, 0), self.optimizer, tool=arguments.tool, run=self.run,
+            folder=str(FOLDER / "replan"), steps=4, say=self.said.append, broadcast_buffers=False,
+            capturing={"steps": 2, "warmup": 1, "repetitions": 1, "attempts": 1, "largest_all_reduce": 1 << 18})
+        self.model._clock = GivenClock()
+        self.ended = 0
+
+    def run(self, words):
+        if "plan" in words:
+            words = list(words)
+            words[words.index("--workload") + 1] = str(self.workload)
+            words[words.index("--policy") + 1] = self.policies.pop(0)
+        return run_on_host(words)
+
+    def train(self, *windows):
+        """Windows of 3 + 4 steps and the one from which they are timed, in us; one number, or one for each rank."""
+        for us in windows:
+            for _ in range(8):
+                self.optimizer.zero_grad()
+                loss_of(self.model, self.ended).backward()
+                self.optimizer.step()
+                self.ended += 1
+                self.model._clock.at += us[RANK] if isinstance(us, tuple) else us
+                self.model.step_ended()
+
+    def decided(self):
+        return [decision["decision"] for decision in self.model.decisions]
+
+    def buckets(self):
+        return logged_buckets(self.model._now["ddp"])[0]
+
+
+def check_replanning(_):
+    """Measured, planned, tried, kept or dropped, on all ranks alike; weights are those of a model that was never planned."""
+    groups = lambda kib: f"threshold:threshold={kib}KiB,mode=copy,wait=end-of-backward"
+    workload = FOLDER / "False.json"  # of check_capture: a capture that is not valid is planned with all the same
+    ours = Replanned(workload, [groups(60), groups(60), groups(4000), "no such policy", groups(4000)])
+    ours.module.seen.fill_(RANK)
+    planned = {kib: [bucket["bytes"] for bucket in plan_of(groups(kib), workload)["buckets"]] for kib in (60, 4000)}
+    ours.train(1000.0, 900.0)
+    check(ours.decided() == ["kept"] and ours.buckets() == planned[60], f"a shorter step is kept: {ours.model.decisions}")
+    ours.train(920.0, 870.0, 1000.0, 910.0)
+    check(ours.decided() == ["kept", "passed"], f"a drift that is over is not planned for: {ours.decided()}")
+    ours.train(1000.0)  # the pause after a decision that kept nothing
+    ours.train(1000.0, 1000.0)
+    check(ours.decided()[2:] == ["unchanged"], f"the same plan needs no trial: {ours.decided()}")
+    ours.train(1000.0, 1000.0, 1200.0, 1200.0)  # a pause of two windows, a drift that is watched, and measured
+    check([bucket.bytes for bucket in ours.model._now["plan"].buckets] == planned[4000], "the trial is of the new plan")
+    ours.train((1150.0, 1210.0))
+    check(ours.decided()[3:] == ["dropped"] and ours.buckets() == planned[60],
+          f"the slowest rank judges on all ranks, and the buckets from before are taken again: {ours.model.decisions}")
+    ours.train(*[1200.0] * 4, 800.0, 800.0)
+    check(ours.decided()[4:] == ["not planned"] and "no such policy" in ours.model.decisions[4]["reason"],
+          f"training goes on without a plan: {ours.model.decisions[4:]}")
+    ours.train(*[900.0] * 8, 900.0, 900.0, 800.0)
+    check(ours.decided()[5:] == ["kept"] and ours.buckets() == planned[4000], f"what is faster is kept: {ours.decided()}")
+    twin = DistributedDataParallel(make_model())
+    train(twin, sgd(twin.module), steps=ours.ended)
+    check(same(ours.module.parameters(), twin.module.parameters()), "weights are stock DDP's")
+    check(ours.module.seen.item() == RANK, "each rank has its own buffers after each plan")
+    log, said = FOLDER / "replan" / "log.json", ""
+    if RANK == 0:
+        said = run_on_host(["/usr/bin/python3", str(ROOT / "scripts" / "check_schemas.py"), str(log)]).stderr
+    check(RANK != 0 or said.endswith(" 0 problems\n"), f"the log is as its schema says: {said}")
+    check(RANK != 0 or json.loads(log.read_text())["decisions"] == ours.model.decisions, "the log has every decision")
+
+
+def check_replanning_refusals(workload):
+    make = lambda **options: dovetail_torch.ReplannedModel(make_model(), None, None, folder=str(FOLDER / "replan"), **options)
+    raises(dovetail_torch.PlanError, "tool='no-such-tool' does not run", lambda: make(tool="no-such-tool"))
+    raises(ValueError, "expected 4 at least", lambda: make(steps=3))
+    raises(ValueError, "default group only", lambda: make(process_group=None))
+    hooks = Replanned(workload, ["threshold:threshold=60KiB"])
+    raises(dovetail_torch.PlanError, "expected plans that DDP can run: it waits at first use", lambda: hooks.train(1000.0))
+
+
 class OnMeta(TorchFunctionMode):
     """Modules that are made within have no memory, in PyTorch before 2.0 too."""
 
@@ -564,7 +660,7 @@ def main():
     check_record(workload)
     given = with_given_times(workload)
     for part in (check_forms, check_micro_steps, check_any_grouping, check_mixed_dtypes, check_stock_buckets, check_refusals,
-                 check_export):
+                 check_export, check_replanning, check_replanning_refusals):
         part(given)
     for part in (check_described_models, check_description, check_values, check_description_refusals):
         part()

@@ -3,6 +3,7 @@
 # and dovetail1 (10.77.0.1 and 10.77.0.2), joined by a veth pair that a token bucket slows down.
 #
 #   sudo scripts/testbed.sh up [RATE]     RATE as tc takes it: 1gbit (default), 500mbit, ...
+#   sudo scripts/testbed.sh rate RATE     another rate for a link that is up, under what runs over it
 #   sudo scripts/testbed.sh status        what is there; exit code 1 when it is not up
 #   sudo scripts/testbed.sh down          removes all of it
 #   dovetail run --ranks 2 --netns dovetail ...
@@ -18,7 +19,7 @@
 # A burst up to the bucket's size passes at memory speed after a pause: a lone small message is
 # faster than RATE says.
 #
-# Exit codes: 0 done, 1 not up (status), 2 wrong use, 3 the machine cannot do it.
+# Exit codes: 0 done, 1 not up (status, rate), 2 wrong use, 3 the machine cannot do it.
 #
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
@@ -40,7 +41,7 @@ fail() {
 }
 
 usage() {
-  sed -n '2,8s/^# \{0,1\}//p' "$0"
+  sed -n '2,9s/^# \{0,1\}//p' "$0"
 }
 
 require_tools() {
@@ -76,15 +77,20 @@ add_namespaces() {
     fail 3 "cannot make a veth pair; is the kernel module veth there?"
 }
 
+# $1 is 0 or 1, $2 the rate.
+shape_end() {
+  tc -n "$prefix$1" qdisc replace dev "$device$1" root \
+    tbf rate "$2" burst "$burst_bytes" limit "$limit_bytes" ||
+    fail 2 "tc refuses the rate $2 (or the kernel has no tbf)"
+}
+
 # Everything about one end: $1 is 0 or 1, $2 the rate.
 set_up_end() {
   local end=$1 rate=$2 namespace=$prefix$1 interface=$device$1 mask
   ip -n "$namespace" link set lo up
   ip -n "$namespace" address add "$network.$((end + 1))/24" dev "$interface"
   ip -n "$namespace" link set "$interface" gso_max_size "$gso_bytes" up
-  tc -n "$namespace" qdisc replace dev "$interface" root \
-    tbf rate "$rate" burst "$burst_bytes" limit "$limit_bytes" ||
-    fail 2 "tc refuses the rate $rate (or the kernel has no tbf)"
+  shape_end "$end" "$rate"
   mask=$(printf '%x' $((1 << (end % $(nproc)))))
   ip netns exec "$namespace" sh -c \
     "echo $mask > /sys/class/net/$interface/queues/rx-0/rps_cpus"
@@ -97,10 +103,14 @@ set_up_end() {
     net.ipv6.conf.all.disable_ipv6=1
 }
 
+require_rate() {
+  [[ $1 =~ ^[0-9]+(\.[0-9]+)?[kKmMgG]?bit$ ]] ||
+    fail 2 "RATE $1: expected a number with kbit, mbit or gbit"
+}
+
 up() {
   local rate=$1 end
-  [[ $rate =~ ^[0-9]+(\.[0-9]+)?[kKmMgG]?bit$ ]] ||
-    fail 2 "RATE $rate: expected a number with kbit, mbit or gbit"
+  require_rate "$rate"
   remove
   trap 'remove' EXIT  # nothing half done stays behind
   add_namespaces
@@ -127,6 +137,13 @@ main() {
       [ "$#" -le 2 ] || fail 2 "up takes one RATE; more than two ranks on one link were never tried"
       require_tools
       up "${2:-1gbit}"
+      ;;
+    rate)
+      require_rate "${2:-}"
+      require_tools
+      status > /dev/null || fail 1 "no link is up"
+      shape_end 0 "$2"
+      shape_end 1 "$2"
       ;;
     status)
       require_tools

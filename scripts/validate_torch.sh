@@ -5,13 +5,17 @@
 # that both are of the same minute.
 #
 #   sudo scripts/validate_torch.sh [--models LIST] [--rounds N] [--steps N] [--rate RATE] [--tool FILE] [--python FILE]
-#                                  [--out DIR]
+#                                  [--out DIR] [--show replan]
 #
 #   --models   of mlp (45 MB in 14 uneven gradients), transformer (50 MB in 101), deep (15 MB in 300); default all
 #   --rounds   over all settings (3); --steps of a setting per round (8), the first of which is not counted
 #   --rate     of the link, as scripts/testbed.sh takes it (1gbit)
 #   --tool     default build/dovetail; --python default /usr/bin/python3, of which torch is used
 #   --out      where files go (build/validate-torch); MODEL.results.json has every figure and every step
+#   --show     replan: instead of all this trains each model with dovetail_torch.ReplannedModel, halves the link's rate
+#              half-way, and prints the medians of windows of 20 steps: DDP's default, planned, the same plan on the slower
+#              link, planned again, and DDP's default there (scripts/replan_torch_rank.py). Logs go to OUT/MODEL.replan/.
+#              A plan changes where the rate decides what is best: --models transformer --rate 3gbit, mlp at 2gbit
 #
 # On two idle cores all three models take eight to nine minutes; other programs must be quiet then.
 #
@@ -32,6 +36,7 @@ rate=1gbit
 tool=build/dovetail
 python=/usr/bin/python3
 out=build/validate-torch
+script=validate_torch_rank.py
 while (($# > 0)); do
   (($# > 1)) || { echo "validate_torch.sh: $1 needs a value; see the first lines of this script" >&2; exit 2; }
   case $1 in
@@ -42,6 +47,10 @@ while (($# > 0)); do
     --tool) tool=$2 ;;
     --python) python=$2 ;;
     --out) out=$2 ;;
+    --show)
+      [[ $2 == replan ]] || { echo "validate_torch.sh: --show $2: expected replan" >&2; exit 2; }
+      script=replan_torch_rank.py
+      ;;
     *) echo "validate_torch.sh: unknown option $1; see the first lines of this script" >&2; exit 2 ;;
   esac
   shift 2
@@ -71,8 +80,8 @@ for model in ${models//,/ }; do
   ranks=()
   for rank in 0 1; do
     RANK=$rank WORLD_SIZE=2 OMP_NUM_THREADS=1 USE_LIBUV=0 GLOO_SOCKET_IFNAME=dvt$rank PYTHONDONTWRITEBYTECODE=1 \
-      ip netns exec "dovetail$rank" taskset -c "$rank" "$python" scripts/validate_torch_rank.py \
-      --model "$model" --rounds "$rounds" --steps "$steps" --tool "$tool" --out "$out" --meeting "$meeting" &
+      ip netns exec "dovetail$rank" taskset -c "$rank" "$python" "scripts/$script" \
+      --model "$model" --rounds "$rounds" --steps "$steps" --rate "$rate" --tool "$tool" --out "$out" --meeting "$meeting" &
     ranks+=($!)
   done
   for rank in "${ranks[@]}"; do wait "$rank" || status=1; done

@@ -12,7 +12,6 @@ import os
 import pathlib
 import signal
 import statistics
-import subprocess
 import sys
 import time
 
@@ -24,6 +23,7 @@ import torch.distributed as dist  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 import dovetail_torch  # noqa: E402
+from torch_host import run_on_host  # noqa: E402
 
 RANK = int(os.environ["RANK"])
 CAPS = (1, 2, 4, 8, 16, 32)  # MiB
@@ -33,7 +33,7 @@ LONGEST_SECONDS = 560
 
 def parse_arguments():
     parser = argparse.ArgumentParser()
-    for name in ("--model", "--tool", "--out", "--meeting"):
+    for name in ("--model", "--rate", "--tool", "--out", "--meeting"):
         parser.add_argument(name, required=True)
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
@@ -120,11 +120,7 @@ def tool(arguments, *words):
     """Runs the tool on rank 0; the plan or report that it writes to --json or -o as parsed JSON on both."""
     said = [None]
     if RANK == 0:
-        # In a root of scripts/torch_root.sh the tool runs in the machine's own.
-        host = os.environ.get("DOVETAIL_HOST")
-        environment = {key: value for key, value in os.environ.items() if not host or key != "LD_LIBRARY_PATH"}
-        ended = subprocess.run([arguments.tool, *words], capture_output=True, text=True, check=False, env=environment,
-                               preexec_fn=(lambda: os.chroot(host)) if host else None)
+        ended = run_on_host([arguments.tool, *words])
         if ended.returncode != 0:
             print(ended.stderr, file=sys.stderr)
         output = words[words.index("-o") + 1] if "-o" in words else None

@@ -5,6 +5,7 @@
     model = dovetail_torch.apply(model, "plan.json", optimizer=optimizer)          # on every rank
 
     dovetail_torch.describe(model, example, file="job.json")   # in place of capture: a model that runs nowhere yet
+    model = dovetail_torch.ReplannedModel(model, forward, optimizer, tool="dovetail")  # all of that, again and again
 
 `forward(model)` runs the forward pass of the wrapped model on this rank's batch and returns the loss.
 Needs the standard library and torch (1.13 to 2.15) only; works with any backend of torch.distributed.
@@ -18,6 +19,7 @@ from dovetail_torch.describe import describe
 from dovetail_torch.hooks import PlannedModel
 from dovetail_torch.plan import Plan, PlanError, PlanMismatch, read_plan
 from dovetail_torch.record import record
+from dovetail_torch.replan import ReplannedModel
 
-__all__ = ["Plan", "PlanError", "PlanMismatch", "PlannedModel", "apply", "capture", "check",
-           "describe", "read_plan", "record"]
+__all__ = ["Plan", "PlanError", "PlanMismatch", "PlannedModel", "ReplannedModel", "apply", "capture",
+           "check", "describe", "read_plan", "record"]

@@ -273,6 +273,7 @@ class _Kept:
         self.gradients = [(p, p.grad) for p in model.parameters()]
         self.state = copy.deepcopy(optimizer.state_dict())
         self.random = torch.get_rng_state()
+        self.random_of_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
         self.training = model.training
 
     def put_back(self):
@@ -286,6 +287,7 @@ class _Kept:
         else:
             self.optimizer.state.clear()
         torch.set_rng_state(self.random)
+        torch.cuda.set_rng_state_all(self.random_of_devices)
         self.model.train(self.training)
 
 
