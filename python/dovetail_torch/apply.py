@@ -335,7 +335,7 @@ def check(model):
         first = next(k for k, (a, b) in enumerate(zip(ready, plan.ready_order)) if a != b)
         applied.say(f"gradients become ready in another order than when the plan was made: number {first} is "
                     f"{ready[first]}, then it was {plan.ready_order[first]}")
-    text = (f"checked against DDP's log after the second step: {len(sizes)} buckets of {sizes} bytes, as planned" +
+    text = (f"checked against DDP's log: {len(sizes)} buckets of {sizes} bytes, as planned" +
             ("" if members is None else ", with the plan's parameters"))
     applied.say(text)
     return text
