@@ -481,7 +481,7 @@ def check_replanning(_):
     """Measured, planned, tried, kept or dropped, on all ranks alike; weights are those of a model that was never planned."""
     groups = lambda kib: f"threshold:threshold={kib}KiB,mode=copy,wait=end-of-backward"
     workload = FOLDER / "False.json"  # of check_capture: a capture that is not valid is planned with all the same
-    ours = Replanned(workload, [groups(60), groups(60), groups(4000), "no such policy", groups(4000)])
+    ours = Replanned(workload, [groups(60), groups(60), groups(4000), "no such policy", groups(4000), groups(60)])
     ours.module.seen.fill_(RANK)
     planned = {kib: [bucket["bytes"] for bucket in plan_of(groups(kib), workload)["buckets"]] for kib in (60, 4000)}
     ours.train(1000.0, 900.0)
@@ -501,6 +501,11 @@ def check_replanning(_):
           f"training goes on without a plan: {ours.model.decisions[4:]}")
     ours.train(*[900.0] * 8, 900.0, 900.0, 800.0)
     check(ours.decided()[5:] == ["kept"] and ours.buckets() == planned[4000], f"what is faster is kept: {ours.decided()}")
+    ours.train(1000.0, 1000.0)
+    ours.model._now["ddp"]._dovetail.plan = ours.model._before["plan"]
+    ours.train(700.0)
+    check(ours.decided()[6:] == ["dropped"] and "bytes" in ours.model.decisions[6]["reason"] and
+          ours.buckets() == planned[4000], f"a plan that DDP did not follow is dropped: {ours.model.decisions[6:]}")
     twin = DistributedDataParallel(make_model())
     train(twin, sgd(twin.module), steps=ours.ended)
     check(same(ours.module.parameters(), twin.module.parameters()), "weights are stock DDP's")
@@ -510,6 +515,13 @@ def check_replanning(_):
         said = run_on_host(["/usr/bin/python3", str(ROOT / "scripts" / "check_schemas.py"), str(log)]).stderr
     check(RANK != 0 or said.endswith(" 0 problems\n"), f"the log is as its schema says: {said}")
     check(RANK != 0 or json.loads(log.read_text())["decisions"] == ours.model.decisions, "the log has every decision")
+
+
+def check_windows():
+    """Half of 16 steps at 100 us below their median, half as much above: a notch of 1.57 x 200 / 4 = 78.5 us."""
+    window = lambda median: dovetail_torch.replan._Window([[median - 100.0, median + 100.0] * 8])
+    check(window(840.0).is_shorter_than(window(1000.0)), "160 us are more than both notches")
+    check(not window(850.0).is_shorter_than(window(1000.0)), "150 us are less than both notches")
 
 
 def check_replanning_refusals(workload):
@@ -662,7 +674,7 @@ def main():
     for part in (check_forms, check_micro_steps, check_any_grouping, check_mixed_dtypes, check_stock_buckets, check_refusals,
                  check_export, check_replanning, check_replanning_refusals):
         part(given)
-    for part in (check_described_models, check_description, check_values, check_description_refusals):
+    for part in (check_windows, check_described_models, check_description, check_values, check_description_refusals):
         part()
     if RANK == 0:
         print(f"check_torch: {CHECKS['passed']} passed, {CHECKS['failed']} failed", flush=True)

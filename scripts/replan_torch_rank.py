@@ -87,7 +87,7 @@ def say(arguments, slower, first, second, default_us):
 
 def main():
     arguments = validate.parse_arguments()
-    signal.alarm(validate.LONGEST_SECONDS)
+    signal.alarm(2 * validate.LONGEST_SECONDS)
     torch.set_num_threads(1)
     validate.require_fast_products()
     validate.start(arguments.meeting)
