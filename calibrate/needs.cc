@@ -19,10 +19,10 @@ namespace {
 using schedule::Program;
 using schedule::ScheduledProgram;
 
-// Any grouping of the exact policy has the same passes and kinds of collectives as that of one bucket.
+// Any grouping by times has the same passes and kinds of collectives as that of one bucket.
 ScheduledProgram plan_of(const Program& program, const std::string& policy) {
   schedule::Policy spec = frameworks::parse_policy(policy);
-  if (schedule::is_searched(spec)) spec.decisions.grouping = schedule::OneBucket{};
+  if (schedule::needs_costs(spec)) spec.decisions.grouping = schedule::OneBucket{};
   const schedule::PolicyResult decided = schedule::apply_policy(program, spec);
   if (decided.failure) {
     throw InputError("calibrate: --policy " + policy + ": " + *decided.failure);

@@ -41,10 +41,11 @@ struct ExploreOptions {
   std::string thresholds;              // a range, or a list with commas; empty: 0.5MiB:128MiB
   std::optional<int> points;           // of a range, spaced evenly in log size; absent: 17
   std::string first_bucket;            // of torch-ddp; empty: 1MiB
-  std::vector<std::string> policies;   // lists of them with commas; empty: what is comparable
-  std::string framework;               // --for; empty: that of the policies, else torch
-  std::string mode, wait;              // empty: the default of each policy
-  std::vector<std::string> plans;      // plan files of the same workload: a row for each
+  std::vector<std::string>
+      policies;                    // lists of them with commas, or "all"; empty: what is comparable
+  std::string framework;           // --for; empty: that of the policies, else torch
+  std::string mode, wait;          // empty: the default of each policy
+  std::vector<std::string> plans;  // plan files of the same workload: a row for each
   DocumentOptions document;
   bool yes = false;       // also where it takes hours
   bool plot = false;      // draw the plot ...

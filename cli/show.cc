@@ -84,8 +84,9 @@ schedule::Plan load(const ShowOptions& options) {
   schedule::Plan plan{.program = std::move(workload.program), .schedule = {}, .summary = {}};
   plan.summary.workload = options.workload;
   if (options.what == "program") return plan;
-  if (schedule::is_searched(spec)) {
-    throw InputError("show: policy exact needs a machine: make a plan first, then show --plan");
+  if (schedule::needs_costs(spec)) {
+    throw InputError("show: policy " + schedule::name(spec) +
+                     " needs a machine: make a plan first, then show --plan");
   }
   plan.schedule = schedule::make_schedule(plan.program, spec);
   return plan;

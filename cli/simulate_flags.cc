@@ -98,7 +98,8 @@ void bind_explore(CLI::App& app, ExploreOptions& options, Action& action) {
                      "torch-ddp's first limit (default: as the version has it)");
   command.add_option(
       "--policies", options.policies,
-      "only these, as plan --policy takes them (default: all but fsdp and pipeline)");
+      "only these, as plan --policy takes them, or all, each as it is by itself (default: what is "
+      "worth comparing)");
   command
       .add_option("--plan", options.plans,
                   "a plan file of the same workload, as a row and a start for exact; repeatable")

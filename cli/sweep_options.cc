@@ -80,11 +80,31 @@ SweptPolicy policy_of(const std::string& text) {
   return policy;
 }
 
-std::vector<SweptPolicy> named_policies(const ExploreOptions& options) {
+std::vector<std::string> names_of(const ExploreOptions& options) {
   std::vector<std::string> names;
   for (const std::string& list : options.policies) {
     for (std::string& name : schedule::split_policies(list)) names.push_back(std::move(name));
   }
+  return names;
+}
+
+// Whether `all` is asked for. Throws InputError for other policies beside it, and for sizes, which none takes then.
+bool asks_for_all(const ExploreOptions& options) {
+  const std::vector<std::string> names = names_of(options);
+  if (std::ranges::count(names, "all") == 0) return false;
+  const auto refuse = [](bool given, const std::string& what) {
+    if (given) throw InputError("explore: " + what);
+  };
+  refuse(names.size() > 1, "--policies all has every policy already: name no other beside it");
+  const std::string why = " has no effect: with --policies all each policy has its own sizes";
+  refuse(!options.thresholds.empty(), "--thresholds" + why);
+  refuse(options.points.has_value(), "--points" + why);
+  refuse(!options.first_bucket.empty(), "--first-bucket" + why);
+  return true;
+}
+
+std::vector<SweptPolicy> named_policies(const ExploreOptions& options) {
+  const std::vector<std::string> names = names_of(options);
   require_effects(options, names);
   std::vector<SweptPolicy> policies;
   for (const std::string& name : names) policies.push_back(policy_of(name));
@@ -181,6 +201,12 @@ search::SweepOptions sweep_options_of(const ExploreOptions& options,
         &frameworks::parse_framework("--for", options.framework, frameworks::has_rows);
   } else if (in_shards) {
     sweep.framework = &frameworks::framework("fsdp");
+  }
+  if (asks_for_all(options)) {
+    sweep.chosen = search::SweepOptions::Chosen::Every;
+    sweep.policies = search::every_policy(program);
+    set_flags(sweep.policies);
+    return sweep;
   }
   if (options.policies.empty()) {
     sweep.policies = search::comparable_policies(*sweep.framework, program);

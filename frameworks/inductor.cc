@@ -4,7 +4,8 @@
 // aten_distributed_optimizations.custom_runtime_estimation(node, size), ms or None: the file has the
 // machine's collective times by bytes, straight lines between the points, and leaves compute to Inductor.
 // overlap_manual_scheduling.manual_overlap_bucketing takes lists of modules: a bucket each, and waits for
-// a bucket before the next one is launched.
+// a bucket before the next one is launched. Its rule for FSDP is a preset: the next module is gathered beside this
+// one, in forward and in backward, and one reduce-scatter is under way.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
@@ -106,13 +107,17 @@ Export write_inductor(Restriction& left, const Writing& writing) {
 }  // namespace
 
 std::vector<Framework> inductor() {
-  return {{.id = "inductor",
-           .name = "Inductor",
-           .title = "torch.compile (Inductor)",
-           .writes = "a runtime table and module bucket plans",
-           .names_parameters = true,
-           .restrict_to = restrict_to_inductor,
-           .write = write_inductor}};
+  return {
+      {.id = "inductor",
+       .name = "Inductor",
+       .presets =
+           {{"inductor-manual",
+             "fsdp:blocks=layer,forward=1,backward=1,mode=copy,wait=before-next-batch,batch=1"}},
+       .title = "torch.compile (Inductor)",
+       .writes = "a runtime table and module bucket plans",
+       .names_parameters = true,
+       .restrict_to = restrict_to_inductor,
+       .write = write_inductor}};
 }
 
 }  // namespace dovetail::frameworks

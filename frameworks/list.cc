@@ -77,8 +77,9 @@ schedule::Policy parse_policy(std::string_view text) {
 
 bool groups_freely(const schedule::Policy& policy) {
   const schedule::Decisions& decided = policy.decisions;
-  return decided.grouping && !decided.stages && !decided.sharding &&
-         schedule::placement(policy).launch == schedule::LaunchRule::WhenReady &&
+  const schedule::BucketPlacement place = schedule::placement(policy);
+  return decided.grouping && !decided.stages && !decided.sharding && place.streams == 1 &&
+         place.launch == schedule::LaunchRule::WhenReady &&
          !std::holds_alternative<schedule::FirstFit>(*decided.grouping);
 }
 

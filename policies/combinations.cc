@@ -32,8 +32,8 @@ constexpr std::array kRefused = {
                 "gathers and reductions are two kinds of collectives: use streams=2"},
     Combination{Feature::GatherLimit, Feature::Pipeline,
                 "how much is gathered at a time depends on how the micro-batches interleave"},
-    Combination{Feature::Searched, Feature::Pipeline,
-                "the search knows one gradient-ready order, and each stage has its own"},
+    Combination{Feature::NeedsCosts, Feature::Pipeline,
+                "it follows one gradient-ready order, and each stage has its own"},
 };
 
 template <class Alternative>
@@ -61,8 +61,8 @@ bool has(const Policy& policy, Feature feature) {
       return decided.gathers.has_value();
     case Feature::GatherLimit:
       return decided.gathers && decided.gathers->limit != GatherLimit{};
-    case Feature::Searched:
-      return is_searched(policy);
+    case Feature::NeedsCosts:
+      return needs_costs(policy);
     case Feature::Inline:
       return place.launch == LaunchRule::Inline;
     case Feature::SeveralStreams:

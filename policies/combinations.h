@@ -27,7 +27,7 @@ enum class Feature {
   Sharded,
   GathersEachUse,
   GatherLimit,
-  Searched,
+  NeedsCosts,
   Inline,
   SeveralStreams,
   ThreeStreams,
@@ -38,7 +38,7 @@ enum class Feature {
 constexpr auto words_of(Feature) {
   return words("a pipeline", "a pipeline whose micro-batches overlap", "Paddle's pass",
                "sharded updates", "gathers before each use", "a limit of what is gathered",
-               "a searched grouping", "collectives on the compute stream", "several streams",
+               "a grouping by times", "collectives on the compute stream", "several streams",
                "more than two streams", "wait=before-next-batch", "sync=every", "sync=after");
 }
 

@@ -84,11 +84,22 @@ struct EqualSizes {  // tensors are cut where a bucket ends (policies/fragments.
 struct ByLayer {  // the parameters of one layer, by their names
   friend bool operator==(const ByLayer&, const ByLayer&) = default;
 };
+struct ByModules {  // whole modules, from the first of forward on: closes before it reaches the cap
+  Bytes cap = mib(25);
+  friend bool operator==(const ByModules&, const ByModules&) = default;
+};
+// Which gradients MG-WFBP merges: those that are ready before the bucket before them would start; or those, too, for
+// which it may wait, as a start-up is longer.
+enum class Merges { Queued, WorthWaitingFor };
+struct ByMerging {  // needs costs (search/merge_rule.h)
+  Merges merges = Merges::WorthWaitingFor;
+  friend bool operator==(const ByMerging&, const ByMerging&) = default;
+};
 struct Searched {  // the earliest last completion: needs costs (search/planner.h)
   friend bool operator==(const Searched&, const Searched&) = default;
 };
-using Grouping =
-    std::variant<EachAlone, OneBucket, ByLimits, ByCap, FirstFit, EqualSizes, ByLayer, Searched>;
+using Grouping = std::variant<EachAlone, OneBucket, ByLimits, ByCap, FirstFit, EqualSizes, ByLayer,
+                              ByModules, ByMerging, Searched>;
 
 // Each rank of the group updates one part of each bucket.
 struct Sharding {

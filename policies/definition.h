@@ -58,7 +58,8 @@ struct PolicyDefinition {
   // Completes what options decide together; throws InputError for those that contradict each other.
   void (*complete)(Decisions&, const TypedOptions&) = nullptr;
   std::string_view groups_by = {};  // how it groups gradients, for `show`; empty: by the buckets
-  bool merges = false;  // the options of micro-steps mean something with one micro-step too
+  bool merges = false;   // the options of micro-steps mean something with one micro-step too
+  bool compared = true;  // by `explore`, where nobody named policies
 };
 
 std::span<const PolicyDefinition> all_policies();

@@ -559,6 +559,7 @@ PolicyDefinition fsdp_policy() {
   return {.name = "fsdp",
           .purpose = "ZeRO-3: parameters gathered block by block before each use",
           .sizes = {block_size_option()},
+          .batches = {options::batch()},
           .others = std::move(others),
           .decide =
               [](Decisions& decisions) {

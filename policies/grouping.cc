@@ -120,6 +120,26 @@ void pack_key(const Program& program, const std::vector<OwedGradient>& owed, Byt
   }
 }
 
+// What a gradient goes by where modules are told by names: the parameter that it updates, or itself.
+class ParameterNames {
+ public:
+  explicit ParameterNames(const Program& program)
+      : program_(program), parameter_(parameters_of(program)) {}
+  [[nodiscard]] std::string_view of(const OwedGradient& gradient) const {
+    const TensorId updated = parameter_.at(gradient.tensor);
+    return program_.tensor(updated.value < 0 ? gradient.tensor : updated).name;
+  }
+
+ private:
+  const Program& program_;
+  IdTable<TensorId, TensorId> parameter_;
+};
+
+void sort_by_last(Groups& groups) {
+  std::ranges::stable_sort(
+      groups, {}, [](const GradientGroup& group) { return group.members.back().producer_index; });
+}
+
 bool is_number(std::string_view word) {
   return !word.empty() && std::ranges::all_of(word, [](char letter) {
     return std::isdigit(static_cast<unsigned char>(letter)) != 0;
@@ -153,20 +173,52 @@ Groups group_equal_sizes(const Program& program, const std::vector<OwedGradient>
   return result;
 }
 
+Groups group_by_modules(const Program& program, const std::vector<OwedGradient>& owed, Bytes cap) {
+  const ParameterNames names(program);
+  const auto module = [&](const OwedGradient& gradient) {
+    const std::string_view name = names.of(gradient);
+    return name.substr(0, name.rfind('.'));
+  };
+  std::map<BucketKey, std::vector<OwedGradient>> by_key;  // from the first of forward on
+  for (auto gradient = owed.rbegin(); gradient != owed.rend(); ++gradient) {
+    by_key[key_of(program, *gradient)].push_back(*gradient);
+  }
+  Groups result;
+  for (const auto& entry : by_key) {
+    Bytes held;
+    for (auto begin = entry.second.begin(); begin != entry.second.end();) {
+      const auto end = std::find_if(begin, entry.second.end(), [&](const OwedGradient& gradient) {
+        return module(gradient) != module(*begin);
+      });
+      Bytes bytes;
+      for (auto gradient = begin; gradient != end; ++gradient) bytes += gradient->bytes;
+      if (begin == entry.second.begin() || held + bytes >= cap) {
+        if (held > Bytes(0)) result.back().closed_by = "cap";
+        result.push_back({{}, "end"});
+        held = Bytes(0);
+      }
+      held += bytes;
+      GradientGroup& group = result.back();
+      group.members.insert(group.members.end(), begin, end);
+      begin = end;
+    }
+  }
+  for (GradientGroup& group : result) std::ranges::reverse(group.members);
+  sort_by_last(result);
+  return result;
+}
+
 Groups group_by_layer(const Program& program, const std::vector<OwedGradient>& owed) {
-  const IdTable<TensorId, TensorId> parameter = parameters_of(program);
+  const ParameterNames names(program);
   std::map<std::pair<BucketKey, std::string_view>, std::size_t> known;
   Groups result;
   for (const OwedGradient& gradient : owed) {
-    const TensorId updated = parameter.at(gradient.tensor);
-    const TensorId named = updated.value < 0 ? gradient.tensor : updated;
-    const std::string_view layer = layer_of(program.tensor(named).name);
+    const std::string_view layer = layer_of(names.of(gradient));
     const auto [at, fresh] = known.try_emplace({key_of(program, gradient), layer}, result.size());
     if (fresh) result.push_back({{}, "layer"});
     result[at->second].members.push_back(gradient);
   }
-  std::ranges::stable_sort(
-      result, {}, [](const GradientGroup& group) { return group.members.back().producer_index; });
+  sort_by_last(result);
   return result;
 }
 

@@ -45,6 +45,9 @@ Groups group_by_limits(const Program& program, const std::vector<OwedGradient>& 
 Groups group_by_cap(const Program& program, const std::vector<OwedGradient>& owed, Bytes cap);
 // Buckets of one size, tensors cut where one ends; what is cut is copied (EqualSizes).
 Groups group_equal_sizes(const Program& program, const std::vector<OwedGradient>& owed, Bytes cap);
+// Modules that follow each other in forward, which is taken to be the reverse of the order in which gradients are ready, as
+// long as they stay below the cap; one that is above it travels alone (ByModules).
+Groups group_by_modules(const Program& program, const std::vector<OwedGradient>& owed, Bytes cap);
 // The parameters of one layer, by their names (ByLayer). A parameter may stand for its gradient.
 Groups group_by_layer(const Program& program, const std::vector<OwedGradient>& owed);
 

@@ -12,10 +12,13 @@
   POLICY(one_bucket)              \
   POLICY(threshold)               \
   POLICY(torch_ddp)               \
+  POLICY(mg_wfbp)                 \
+  POLICY(asc_wfbp)                \
   POLICY(exact)                   \
   POLICY(source_first_fit)        \
   POLICY(source_improved)         \
   POLICY(gradient_merge)          \
   POLICY(sharded)                 \
+  POLICY(dear)                    \
   POLICY(fsdp)                    \
   POLICY(pipeline)

@@ -233,11 +233,15 @@ class Deciding {
         [&](const ByCap& limit) { return group_by_cap(program_, all, limit.cap); },
         [&](const EqualSizes& size) { return group_equal_sizes(program_, all, size.cap); },
         [&](const ByLayer&) { return group_by_layer(program_, all); },
+        [&](const ByModules& limit) { return group_by_modules(program_, all, limit.cap); },
         [&](const FirstFit&) { return Groups{}; },  // with its places: apply_first_fit
-        [&](const Searched&) {
-          DOVETAIL_CHECK(false) << "policy " << name(policy_) << " needs costs";
-          return Groups{};
-        });
+        [&](const ByMerging&) { return without_costs(); },
+        [&](const Searched&) { return without_costs(); });
+  }
+
+  [[nodiscard]] Groups without_costs() const {
+    DOVETAIL_CHECK(false) << "policy " << name(policy_) << " needs costs";
+    return {};
   }
 
   void make(const Groups& groups) {
@@ -275,7 +279,7 @@ class Deciding {
     }
     // Whoever searches groups of gradients leaves frozen layers as they are.
     const Groups frozen =
-        holds<Searched>() ? group_by_layer(program_, parameters) : grouped(parameters);
+        needs_costs(policy_) ? group_by_layer(program_, parameters) : grouped(parameters);
     append_frozen(result_.schedule, frozen, place_.mode);
     result_.failure = place_gathers(program_, policy_, groups, frozen, result_);
   }
@@ -354,6 +358,11 @@ Merge accumulation(const Policy& policy) { return policy.decisions.accumulation.
 
 BucketPlacement placement(const Policy& policy) {
   return policy.decisions.placement.value_or(BucketPlacement{});
+}
+
+bool needs_costs(const Policy& policy) {
+  return is_searched(policy) || (policy.decisions.grouping &&
+                                 std::holds_alternative<ByMerging>(*policy.decisions.grouping));
 }
 
 StageSplit split_of(const Policy& policy) {

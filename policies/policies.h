@@ -17,11 +17,13 @@
 //                          later a given cap is the first limit too, as it is there; before, and
 //                          without torch=, the first is 1 MiB. Source: c10d/reducer.cpp,
 //                          compute_bucket_assignment_by_size; nn/parallel/distributed.py
+//   mg-wfbp, asc-wfbp      merged while the link is busy, by the machine's times (policies/mg_wfbp.cc)
 //   exact                  the grouping with the earliest last completion, found by search/planner.h
 //   source-first-fit       Paddle's data-parallel pass, bit for bit (policies/source_first_fit.h)
 //   source-improved        what that pass should do (policies/source_improved.cc)
 //   gradient-merge         k micro-steps before one update (groups as that does)
 //   sharded                reduce-scatter, sharded update, all-gather (policies/sharded.h)
+//   dear                   sharded updates of whole modules, as DeAR groups and gathers them (policies/dear.cc)
 //   fsdp                   ZeRO-3: parameters are gathered block by block before forward and backward,
 //                          gradients reduce-scattered, updates sharded (policies/fsdp.h)
 //   pipeline               stages, micro-batches in a given order, buckets within each stage
@@ -80,6 +82,8 @@ BucketPlacement placement(const Policy& policy);
 inline bool is_searched(const Policy& policy) {
   return policy.decisions.grouping && std::holds_alternative<Searched>(*policy.decisions.grouping);
 }
+// Whether its grouping is made of a machine's times: search/planner.h makes it.
+bool needs_costs(const Policy& policy);
 // Into how many stages and chunks it cuts the model; one of each without a pipeline.
 StageSplit split_of(const Policy& policy);
 // The same with another placement, whoever decided it.
@@ -138,7 +142,7 @@ struct PolicyResult {
 };
 
 // Of a pipeline the Program is the split one: assign_stages(program, split_of(policy)).
-// REQUIRES: problems(program) is empty, !is_searched(policy).
+// REQUIRES: problems(program) is empty, !needs_costs(policy).
 PolicyResult apply_policy(const Program& program, const Policy& policy);
 
 // The Schedule alone. Throws InputError after a failure. REQUIRES: as apply_policy.

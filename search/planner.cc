@@ -22,6 +22,7 @@
 #include "schedule/id_table.h"
 #include "schedule/sharding.h"
 #include "search/local_search.h"
+#include "search/merge_rule.h"
 #include "verify/verify.h"
 
 namespace dovetail::search {
@@ -86,20 +87,31 @@ PartitionProblem part_of(const PartitionProblem& problem, std::size_t begin, std
   return {.ready = of(problem.ready), .size = of(problem.size)};
 }
 
-// The optimum of buckets that are consecutive in ready order and hold one kind each: run after run, each from when the
-// link is free.
+// Buckets that are consecutive in ready order and hold one kind each: solve(run, when the link is free) of run after run.
+template <class Solve>
 std::vector<std::size_t> partition_runs(const PartitionProblem& problem, const GradientKinds& kinds,
-                                        const std::vector<LinearPiece>& pieces) {
+                                        const Solve& solve) {
   std::vector<std::size_t> ends;
   Duration finish{};
   for (const GradientKinds::Run& run : kinds.runs) {
-    PartitionProblem part = part_of(problem, run.begin, run.end);
-    for (Duration& ready : part.ready) ready = std::max(ready, finish);
-    const Partition found = exact_partition(part, pieces);
+    const Partition found = solve(part_of(problem, run.begin, run.end), finish);
     for (const std::size_t end : found.ends) ends.push_back(run.begin + end);
     finish = found.finish;
   }
   std::ranges::sort(ends);
+  return ends;
+}
+
+// The grouping cut where a kind ends and moved to where buckets may end.
+std::vector<std::size_t> allowed(const std::vector<std::size_t>& proposed,
+                                 const std::vector<std::size_t>& borders,
+                                 const GradientKinds& kinds) {
+  std::vector<std::size_t> ends = kinds.ends;
+  for (const std::size_t end : proposed) {
+    ends.push_back(*std::ranges::lower_bound(borders, end));
+  }
+  std::ranges::sort(ends);
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
   return ends;
 }
 
@@ -159,7 +171,8 @@ schedule::Policy unsearched(schedule::Policy policy) {
 }
 
 constexpr const char* kOneReduction =
-    "gradients owe two reductions, over shards and over their replicas; exact groups them for one";
+    "gradients owe two reductions, over shards and over their replicas; a grouping by times is for "
+    "one";
 
 }  // namespace
 
@@ -232,9 +245,12 @@ std::vector<Duration> Planner::ready_times(
 
 Weighed Planner::propose(const schedule::Policy& spec) {
   Candidate candidate{.spec = spec};
-  if (schedule::is_searched(spec)) {
+  if (schedule::needs_costs(spec)) {
     if (std::optional<std::string> refusal = refusal_of(spec)) return {.refusal = *refusal};
-    schedule::PolicyResult found = spec.decisions.gathers ? search_blocks(spec) : solve_exact(spec);
+    schedule::PolicyResult found = !schedule::is_searched(spec) ? merge_by_times(spec)
+                                   : spec.decisions.gathers     ? search_blocks(spec)
+                                                                : solve_exact(spec);
+    if (found.failure) return {.refusal = *std::move(found.failure)};
     candidate.schedule = std::move(found.schedule);
     candidate.report = std::move(found.report);
     candidate.schedule.policy = schedule::to_string(spec);
@@ -272,7 +288,7 @@ schedule::ScheduledProgram Planner::verified(const schedule::Schedule& schedule)
 }
 
 std::optional<std::string> Planner::refusal_of(const schedule::Policy& spec) const {
-  if (!schedule::is_searched(spec)) return schedule::apply_policy(program_, spec).failure;
+  if (!schedule::needs_costs(spec)) return schedule::apply_policy(program_, spec).failure;
   if (spec.decisions.sharding) return schedule::apply_policy(program_, unsearched(spec)).failure;
   return owes_two_ ? std::optional<std::string>(kOneReduction) : std::nullopt;
 }
@@ -447,15 +463,9 @@ std::int64_t Planner::step_of(const Search& search, const std::vector<std::size_
   return simulate(made.schedule, &ready).step_ns;
 }
 
-// Whether the grouping, cut where a kind ends and moved to where buckets may end, is new and better than all before.
+// Whether the grouping, as far as it may be, is new and better than all before.
 bool Planner::improves(Search& search, const std::vector<std::size_t>& proposed) {
-  std::vector<std::size_t> ends;
-  for (const std::size_t end : proposed) {
-    ends.push_back(*std::ranges::lower_bound(search.borders, end));
-  }
-  ends.insert(ends.end(), search.kinds.ends.begin(), search.kinds.ends.end());
-  std::ranges::sort(ends);
-  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  std::vector<std::size_t> ends = allowed(proposed, search.borders, search.kinds);
   const auto [entry, fresh] = search.tried.try_emplace(ends, 0);
   if (!fresh) return false;
   ++simulated_;
@@ -595,19 +605,46 @@ void Planner::take_smallest_blocks(Search& search) const {
   }
 }
 
+PartitionProblem Planner::slowest_problem(std::span<const schedule::OwedGradient> gradients) const {
+  PartitionProblem problem = relaxed_problem(0, gradients);
+  for (std::size_t rank = 1; rank < op_end_.size(); ++rank) {
+    const PartitionProblem other = relaxed_problem(static_cast<std::int32_t>(rank), gradients);
+    for (std::size_t i = 0; i < problem.ready.size(); ++i) {
+      problem.ready[i] = std::max(problem.ready[i], other.ready[i]);
+    }
+  }
+  return problem;
+}
+
+const models::CollectiveTable& Planner::reduction_of(const schedule::Policy& spec,
+                                                     const GradientKinds& kinds) const {
+  const models::CollectiveCost* sharded = nullptr;
+  if (spec.decisions.sharding) {
+    const schedule::ProcessGroup& group = program_.group(kinds.gradients.front().group);
+    sharded = costs_.find(costs_.key(schedule::Collective::ReduceScatter, group));
+  }
+  return sharded != nullptr ? sharded->time : all_reduce_;
+}
+
+schedule::PolicyResult Planner::merge_by_times(const schedule::Policy& spec) const {
+  const GradientKinds kinds = schedule::kinds_of(program_, spec);
+  const LinearPiece cost = start_up_line(reduction_of(spec, kinds));
+  const auto merges = std::get<schedule::ByMerging>(*spec.decisions.grouping).merges;
+  const std::vector<std::size_t> ends =
+      partition_runs(slowest_problem(kinds.gradients), kinds,
+                     [&](const PartitionProblem& part, Duration free_from) {
+                       return merged_partition(part, cost, merges, free_from);
+                     });
+  return schedule::try_partition(
+      program_, allowed(ends, schedule::borders_of(program_, kinds, spec), kinds), spec);
+}
+
 schedule::PolicyResult Planner::solve_exact(const schedule::Policy& spec) {
   Search search{.spec = spec};
   search.kinds = schedule::kinds_of(program_, spec);
   search.borders = schedule::borders_of(program_, search.kinds, spec);
   const GradientKinds& kinds = search.kinds;
-  PartitionProblem problem = relaxed_problem(0, kinds.gradients);
-  for (std::size_t rank = 1; rank < op_end_.size(); ++rank) {
-    const PartitionProblem other =
-        relaxed_problem(static_cast<std::int32_t>(rank), kinds.gradients);
-    for (std::size_t i = 0; i < problem.ready.size(); ++i) {
-      problem.ready[i] = std::max(problem.ready[i], other.ready[i]);
-    }
-  }
+  PartitionProblem problem = slowest_problem(kinds.gradients);
   const schedule::Schedule any = schedule::partition(program_, search.borders, spec);
   if (schedule::placement(spec).batch <= 1) search.evaluator = evaluator_of(any, Wanted::Now);
   if (search.evaluator != nullptr) {
@@ -615,16 +652,15 @@ schedule::PolicyResult Planner::solve_exact(const schedule::Policy& spec) {
     if (choices) search.like = choices->front();
     if (!choices) search.evaluator = nullptr;
   }
-  const models::CollectiveCost* sharded = nullptr;
-  if (spec.decisions.sharding) {
-    const schedule::ProcessGroup& group = program_.group(kinds.gradients.front().group);
-    sharded = costs_.find(costs_.key(schedule::Collective::ReduceScatter, group));
-    improves(search, search.borders);
-  }
-  const auto curves = cost_curves(sharded != nullptr ? sharded->time : all_reduce_);
+  if (spec.decisions.sharding) improves(search, search.borders);
+  const auto curves = cost_curves(reduction_of(spec, kinds));
   for (int round = 0; round < 2; ++round) {
     for (const auto& pieces : curves) {
-      improves(search, partition_runs(problem, kinds, pieces));
+      const auto solve = [&](PartitionProblem part, Duration free_from) {
+        for (Duration& ready : part.ready) ready = std::max(ready, free_from);
+        return exact_partition(part, pieces);
+      };
+      improves(search, partition_runs(problem, kinds, solve));
       if (kinds.runs.size() > 1) improves(search, partition_kinds(problem, kinds, pieces));
     }
     if (round == 1) break;

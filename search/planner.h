@@ -5,6 +5,8 @@
 //   Candidate ddp = planner.evaluate(parse_policy("torch-ddp:cap=25MiB,first=1MiB"));
 //   ddp.summary.step_ns; ddp.buckets; planner.lower_bound(ddp);
 //
+// Policies that group by a machine's times get their buckets here: mg-wfbp and asc-wfbp by a rule (merge_rule.h), exact as below.
+//
 // A candidate is lowered and simulated until its steps repeat; the steady one counts (sim/steady.h). Of several
 // that differ in their buckets only, the evaluator finds the same step without lowering (step_model.h).
 // Schedules seen before are not weighed again. Policies are legal by construction
@@ -174,6 +176,12 @@ class Planner {
  private:
   [[nodiscard]] PartitionProblem relaxed_problem(
       std::int32_t rank, std::span<const schedule::OwedGradient> gradients) const;
+  // The same when the slowest rank is that far.
+  [[nodiscard]] PartitionProblem slowest_problem(
+      std::span<const schedule::OwedGradient> gradients) const;
+  // What the policy reduces gradients by.
+  [[nodiscard]] const models::CollectiveTable& reduction_of(
+      const schedule::Policy& spec, const schedule::GradientKinds& kinds) const;
   [[nodiscard]] std::vector<std::vector<LinearPiece>> cost_curves(
       const models::CollectiveTable& table) const;
   [[nodiscard]] Duration one_of_each_kind(const PartitionProblem& problem,
@@ -214,6 +222,7 @@ class Planner {
     const std::int64_t each = std::ssize(program_.ops) * (spec.decisions.sharding ? 3 : 1);
     return std::clamp<std::int64_t>(kSearchWork / each, 200, 4000);
   }
+  [[nodiscard]] schedule::PolicyResult merge_by_times(const schedule::Policy& spec) const;
   schedule::PolicyResult solve_exact(const schedule::Policy& spec);
   schedule::PolicyResult search_blocks(schedule::Policy spec);
   struct Search;

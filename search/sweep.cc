@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "policies/definition.h"
 
 namespace dovetail::search {
 namespace {
@@ -137,6 +138,10 @@ class Sweeper {
         // A file gives it up, and says so.
         const bool is_told =
             said->by == frameworks::ToldBy::Setting || said->by == frameworks::ToldBy::Default;
+        if (options_.chosen == SweepOptions::Chosen::Every &&
+            said->by == frameworks::ToldBy::List) {
+          said->words = frameworks::in_words(spec);  // its own framework's
+        }
         if (ctas > 0 && is_told) said->words += ", NCCL_MAX_CTAS=" + std::to_string(ctas);
         run_there(row, *std::move(said));
       }
@@ -171,7 +176,9 @@ class Sweeper {
       schedule::Schedule schedule =
           as_run(*options_.framework, planner_.program(), candidate.schedule);
       if (!by_file) keep_ctas(candidate.schedule, schedule);
-      if (schedule != candidate.schedule) {
+      const bool is_changed = schedule != candidate.schedule;
+      if (is_changed && options_.chosen == SweepOptions::Chosen::Every) return;
+      if (is_changed) {
         candidate.summary = planner_.evaluate(schedule);
         candidate.bounded = planner_.is_bounded(schedule);
         candidate.schedule = std::move(schedule);
@@ -322,9 +329,9 @@ std::vector<SweptPolicy> comparable_policies(const frameworks::Framework& framew
   const auto add_all = [&](const std::vector<std::string_view>& texts, SweptPolicy::Sizes sizes) {
     for (const std::string_view text : texts) add({schedule::parse_policy(text), sizes});
   };
-  for (const std::string& name : schedule::policy_names()) {
-    const Policy spec = schedule::parse_policy(name);
-    if (spec.decisions.stages || spec.decisions.gathers) continue;
+  for (const schedule::PolicyDefinition& definition : schedule::all_policies()) {
+    const Policy spec = schedule::parse_policy(definition.name);
+    if (spec.decisions.stages || spec.decisions.gathers || !definition.compared) continue;
     if (limits_in(spec) != nullptr && limits_in(spec)->first) {
       add({spec});
       for (const SweptPolicy& policy : usual_policies(framework, program)) add(policy);
@@ -338,6 +345,21 @@ std::vector<SweptPolicy> comparable_policies(const frameworks::Framework& framew
   add({schedule::parse_policy(kShardedRule), SweptPolicy::Sizes::Best});
   add({schedule::parse_policy(kShardedSearch)});
   add_all(framework.swept, SweptPolicy::Sizes::Best);
+  return policies;
+}
+
+std::vector<SweptPolicy> every_policy(const schedule::Program& program) {
+  std::vector<SweptPolicy> policies;
+  const auto add = [&](const SweptPolicy& policy) {
+    if (std::ranges::find(policies, policy) == policies.end()) policies.push_back(policy);
+  };
+  for (const std::string& name : schedule::policy_names()) add({schedule::parse_policy(name)});
+  for (const frameworks::Framework& framework : frameworks::all()) {
+    for (const schedule::Preset& preset : framework.presets) {
+      add({schedule::parse_policy(preset.stands_for)});
+    }
+    for (const SweptPolicy& policy : usual_policies(framework, program)) add(policy);
+  }
   return policies;
 }
 

@@ -51,9 +51,13 @@ struct SweptPolicy {
 bool is_swept(const schedule::Policy& policy);
 
 // What is worth comparing where nobody named policies. Left out are pipelines, which change the Program,
-// and fsdp, which pays time for memory, unless it is the framework's.
+// fsdp, which pays time for memory, unless it is the framework's, and rules of papers (PolicyDefinition::compared).
 std::vector<SweptPolicy> comparable_policies(const frameworks::Framework& framework,
                                              const schedule::Program& program);
+
+// Every policy with its defaults, and what every framework does by itself, each once. What the Program does not allow (a
+// pipeline changes it) is left out by the sweep, with its reason.
+std::vector<SweptPolicy> every_policy(const schedule::Program& program);
 
 // What the framework does by itself, and with the options that cost nothing to set; then, for the sizes
 // that its own option takes, one that is swept.
@@ -73,8 +77,8 @@ const frameworks::Framework& framework_of(const std::vector<SweptPolicy>& polici
 struct SweepOptions {
   // Who chose the policies. Of those that somebody named any can be best; of the comparable ones those that
   // shard updates, which is another training job, are compared but are not best, unless the framework does
-  // so by itself.
-  enum class Chosen { Comparable, Named };
+  // so by itself. Every is of every_policy(): the same, and a row that the framework would change stays as it is.
+  enum class Chosen { Comparable, Named, Every };
   const frameworks::Framework* framework = &frameworks::framework("torch");
   std::vector<SweptPolicy> policies;
   std::vector<NamedSchedule> plans =

@@ -92,8 +92,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "gradient-merge:k=4,sync=last", "gradient-merge:k=2,sync=every",
                       "gradient-merge:k=2,sync=after,average=no", "sharded:p=2",
                       "sharded:cap=8MiB,k=2", "sharded:gather=next-forward,tail=last-gradient",
-                      "source-improved:k=2",
-                      "threshold:threshold=4MiB,batch=2,wait=before-next-batch"));
+                      "source-improved:k=2", "mg-wfbp", "asc-wfbp", "dear", "sharded+mg-wfbp",
+                      "fsdp+asc-wfbp", "threshold:threshold=4MiB,batch=2,wait=before-next-batch"));
 
 TEST_P(EveryPolicyTest, MakesALegalPlan) {
   const Ended planned = plan(GetParam());
@@ -108,6 +108,17 @@ TEST_F(PolicyCliTest, APlanKeepsTheDecisionsOfItsPolicy) {
   EXPECT_EQ(schedule.parameters, schedule::ParameterSync::NextForward);
   EXPECT_EQ(schedule.buckets.front().collective, schedule::Collective::ReduceScatter);
   EXPECT_EQ(schedule.buckets.front().launch, schedule::LaunchPoint(schedule::LaunchInBatch{0}));
+}
+
+TEST_F(PolicyCliTest, AllPoliciesAreExplored) {
+  const Ended ended =
+      dovetail::testing::ask("explore --workload resnet18 --cluster a100x8 --policies all");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  for (const char* shown :
+       {"\n  left out: pipeline: the program has 1 stage, the policy is for 2\n", "\nmg-wfbp ",
+        "\ndear 25 MiB ", "\nfsdp", "PyTorch DDP's default", "Horovod's default", "\nbest: "}) {
+    EXPECT_THAT(ended.output, HasSubstr(shown));
+  }
 }
 
 TEST_F(PolicyCliTest, ALowerBoundIsStatedOnlyWhereItHolds) {

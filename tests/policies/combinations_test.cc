@@ -58,7 +58,7 @@ void expect_legal(const std::string& text, const Program& of = four_layers()) {
   EXPECT_EQ(parse_policy(to_string(policy)), policy) << to_string(policy);
   const Program program = program_for(policy, of);
   Schedule schedule;
-  if (is_searched(policy)) {
+  if (needs_costs(policy)) {
     schedule = partition(program, std::vector<std::size_t>{1, 3, 4}, policy);
   } else {
     const PolicyResult result = apply_policy(program, policy);

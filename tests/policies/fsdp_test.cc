@@ -96,6 +96,15 @@ TEST(FsdpTest, EveryBlockIsGatheredBeforeForwardAndAgainBeforeBackward) {
       "0:wait9 0:bucket0.update 0:wait13 0:bucket1.update 0:wait15 0:bucket2.update ");
 }
 
+// Compute waits for the reduction of l2 (9) behind l1's backward, for that of l1 (13) behind l0's, each before the next.
+TEST(FsdpTest, OneReductionIsUnderWayWhereComputeWaitsBeforeTheNext) {
+  EXPECT_THAT(
+      words(lowered("batch=1,wait=before-next-batch")),
+      HasSubstr("1:reduce-scatter0 1:record9 0:record10 1:wait10 1:all-gather5 1:record11 "
+                "0:wait7 0:l1.backward 0:release4 0:wait9 0:record12 1:wait12 1:reduce-scatter1 "
+                "1:record13 0:wait11 0:l0.backward 0:release5 0:wait13 0:record14"));
+}
+
 TEST(FsdpTest, ThePrefetchDepthIsCountedInUsesOfBlocks) {
   EXPECT_THAT(gathers("prefetch=0"),
               ElementsAre("l0 F@0", "l1 F@1", "l2 FB@2", "l1 B@5", "l0 B@6"));
@@ -156,7 +165,8 @@ TEST(FsdpTest, EveryOptionIsLegalInBothModesWithMicroStepsAndClipping) {
     for (const std::string options :
          {"prefetch=0", "prefetch=1", "prefetch=3", "reshard=no", "streams=2", "limit=1",
           "memory=160B", "cap=97B", "k=2,prefetch=2", "k=3,sync=after,limit=2", "scale=optimizer",
-          "scale=loss-gradient", "scale=before-collective", "wait=end-of-backward"}) {
+          "scale=loss-gradient", "scale=before-collective", "wait=end-of-backward",
+          "batch=1,wait=before-next-batch"}) {
       SCOPED_TRACE(options + " " + mode);
       lowered(options + ",mode=" + mode);
     }

@@ -61,6 +61,17 @@ TEST(PoliciesTest, AL9TorchDdpHasItsOwnLimitForTheFirstBucket) {
   EXPECT_THAT(bucket_bytes(program, "torch-ddp:cap=104B,first=40B"), ElementsAre(40, 104, 128, 4));
 }
 
+// Forward begins with 8. Below 29 are 8 + 20, then 4 + 24; below 28 8 alone, 20 + 4, 24. 100 is above the cap alone.
+TEST(PoliciesTest, DearPacksModulesFromTheFirstOfForwardOnAndStaysBelowTheCap) {
+  EXPECT_THAT(bucket_bytes(with_sizes({24, 4, 20, 8}), "dear:cap=29B"), ElementsAre(28, 28));
+  EXPECT_THAT(bucket_bytes(with_sizes({24, 4, 20, 8}), "dear:cap=28B"), ElementsAre(24, 24, 8));
+  EXPECT_THAT(bucket_bytes(with_sizes({100, 4, 20}), "dear:cap=29B"), ElementsAre(100, 24));
+  const Schedule schedule = make_schedule(with_sizes({40, 4}), parse_policy("dear"));
+  EXPECT_EQ(schedule.parameters, ParameterSync::NextForward);
+  EXPECT_EQ(schedule.buckets.front().wait, WaitPoint::EndOfBackward);
+  EXPECT_EQ(schedule.buckets.front().collective, Collective::ReduceScatter);
+}
+
 TEST(PoliciesTest, A27GradientsOfDifferentDtypesHaveBucketsOfTheirOwn) {
   Program program = with_sizes({40, 40, 40, 40});
   for (Tensor& tensor : program.tensors) {
@@ -233,7 +244,7 @@ TEST(PoliciesTest, EveryPolicyIsLegalOnRandomPrograms) {
     for (const std::string& name : policy_names()) {
       Policy policy = parse_policy(name);
       // Sharded updates, micro-steps and pipelines need other programs: combinations_test.cc.
-      if (is_searched(policy) || policy.decisions.sharding || policy.decisions.accumulation)
+      if (needs_costs(policy) || policy.decisions.sharding || policy.decisions.accumulation)
         continue;
       if (bucket_size(policy)) {
         policy = with_bucket_size(std::move(policy), Bytes(random.between(1, 20'000)));

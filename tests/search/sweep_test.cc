@@ -110,6 +110,47 @@ TEST(SweepTest, WhatNobodyNamedIsLeftOutAndWhatSomebodyNamedIsRefused) {
   EXPECT_THROW(run_sweep(planner, options), InputError);
 }
 
+// DeAR's loop over torchvision's 107 modules with parameters, 25 MiB: elements of its groups, in forward order 6,308,928
+// (conv1 to layer3.2), 6,172,672, 5,511,168, 5,515,264 and fc's 2,049,000.
+TEST(SweepTest, DearFormsFiveGroupsOfResnet50) {
+  const Job job = job_of("resnet50", "a100x8");
+  std::vector<std::int64_t> elements;
+  const schedule::Policy dear = schedule::parse_policy("dear");
+  for (const schedule::Bucket& bucket : schedule::make_schedule(job.program, dear).buckets) {
+    elements.push_back(schedule::payload(job.program, bucket).count() / 4);
+  }
+  EXPECT_EQ(elements,
+            (std::vector<std::int64_t>{2'049'000, 5'515'264, 5'511'168, 6'172'672, 6'308'928}));
+}
+
+TEST(SweepTest, EveryPolicyIsARowOrLeftOutWithItsReason) {
+  Planner planner = planner_of("resnet18", "a100x8");
+  const SweepOptions options{.policies = every_policy(planner.program()),
+                             .thresholds = {mib(25)},
+                             .chosen = SweepOptions::Chosen::Every};
+  const Sweep sweep = run_sweep(planner, options);
+  const auto rows_of = [&](const std::string& text) {
+    const schedule::Policy spec = schedule::parse_policy(text);
+    return std::ranges::count(sweep.rows, spec,
+                              [](const SweepRow& row) { return row.candidate.spec; });
+  };
+  for (const std::string& name : schedule::policy_names()) {
+    EXPECT_EQ(rows_of(name), name == "pipeline" ? 0 : 1) << name;
+  }
+  for (const frameworks::Framework& framework : frameworks::all()) {
+    for (const schedule::Preset& preset : framework.presets) {
+      EXPECT_EQ(rows_of(std::string(preset.stands_for)), 1) << preset.name;
+    }
+  }
+  EXPECT_EQ(sweep.rows.size() + 1, options.policies.size());
+  for (const SweepRow& row : sweep.rows) EXPECT_FALSE(row.is_changed) << row.candidate.name();
+  EXPECT_EQ(sweep.left_out,
+            std::vector<std::string>{"pipeline: the program has 1 stage, the policy is for 2"});
+  // What shards updates is another job, and what has micro-steps another batch: neither is best.
+  EXPECT_FALSE(sweep.rows[sweep.best].candidate.sharded());
+  EXPECT_EQ(micro_steps(sweep.rows[sweep.best]), 1);
+}
+
 TEST(SweepTest, FewerThreadBlocksAreASettingOfNccl) {
   Planner planner = planner_of("mlp", "a100x8");
   const Sweep sweep = run_sweep(planner, {.policies = {policy("torch-ddp:ctas=8")},
