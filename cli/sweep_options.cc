@@ -80,7 +80,7 @@ SweptPolicy policy_of(const std::string& text) {
   return policy;
 }
 
-std::vector<std::string> names_of(const ExploreOptions& options) {
+std::vector<std::string> named_in(const ExploreOptions& options) {
   std::vector<std::string> names;
   for (const std::string& list : options.policies) {
     for (std::string& name : schedule::split_policies(list)) names.push_back(std::move(name));
@@ -90,7 +90,7 @@ std::vector<std::string> names_of(const ExploreOptions& options) {
 
 // Whether `all` is asked for. Throws InputError for other policies beside it, and for sizes, which none takes then.
 bool asks_for_all(const ExploreOptions& options) {
-  const std::vector<std::string> names = names_of(options);
+  const std::vector<std::string> names = named_in(options);
   if (std::ranges::count(names, "all") == 0) return false;
   const auto refuse = [](bool given, const std::string& what) {
     if (given) throw InputError("explore: " + what);
@@ -104,7 +104,7 @@ bool asks_for_all(const ExploreOptions& options) {
 }
 
 std::vector<SweptPolicy> named_policies(const ExploreOptions& options) {
-  const std::vector<std::string> names = names_of(options);
+  const std::vector<std::string> names = named_in(options);
   require_effects(options, names);
   std::vector<SweptPolicy> policies;
   for (const std::string& name : names) policies.push_back(policy_of(name));
@@ -206,6 +206,7 @@ search::SweepOptions sweep_options_of(const ExploreOptions& options,
     sweep.chosen = search::SweepOptions::Chosen::Every;
     sweep.policies = search::every_policy(program);
     set_flags(sweep.policies);
+    add_usual(sweep, program);
     return sweep;
   }
   if (options.policies.empty()) {

@@ -103,9 +103,9 @@ std::vector<std::size_t> partition_runs(const PartitionProblem& problem, const G
 }
 
 // The grouping cut where a kind ends and moved to where buckets may end.
-std::vector<std::size_t> allowed(const std::vector<std::size_t>& proposed,
-                                 const std::vector<std::size_t>& borders,
-                                 const GradientKinds& kinds) {
+std::vector<std::size_t> allowed_ends(const std::vector<std::size_t>& proposed,
+                                      const std::vector<std::size_t>& borders,
+                                      const GradientKinds& kinds) {
   std::vector<std::size_t> ends = kinds.ends;
   for (const std::size_t end : proposed) {
     ends.push_back(*std::ranges::lower_bound(borders, end));
@@ -465,7 +465,7 @@ std::int64_t Planner::step_of(const Search& search, const std::vector<std::size_
 
 // Whether the grouping, as far as it may be, is new and better than all before.
 bool Planner::improves(Search& search, const std::vector<std::size_t>& proposed) {
-  std::vector<std::size_t> ends = allowed(proposed, search.borders, search.kinds);
+  std::vector<std::size_t> ends = allowed_ends(proposed, search.borders, search.kinds);
   const auto [entry, fresh] = search.tried.try_emplace(ends, 0);
   if (!fresh) return false;
   ++simulated_;
@@ -636,7 +636,7 @@ schedule::PolicyResult Planner::merge_by_times(const schedule::Policy& spec) con
                        return merged_partition(part, cost, merges, free_from);
                      });
   return schedule::try_partition(
-      program_, allowed(ends, schedule::borders_of(program_, kinds, spec), kinds), spec);
+      program_, allowed_ends(ends, schedule::borders_of(program_, kinds, spec), kinds), spec);
 }
 
 schedule::PolicyResult Planner::solve_exact(const schedule::Policy& spec) {

@@ -177,7 +177,8 @@ class Sweeper {
           as_run(*options_.framework, planner_.program(), candidate.schedule);
       if (!by_file) keep_ctas(candidate.schedule, schedule);
       const bool is_changed = schedule != candidate.schedule;
-      if (is_changed && options_.chosen == SweepOptions::Chosen::Every) return;
+      const bool stays = options_.chosen == SweepOptions::Chosen::Every;
+      if (is_changed && stays && !is_searched(candidate.spec)) return;
       if (is_changed) {
         candidate.summary = planner_.evaluate(schedule);
         candidate.bounded = planner_.is_bounded(schedule);

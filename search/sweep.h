@@ -77,7 +77,8 @@ const frameworks::Framework& framework_of(const std::vector<SweptPolicy>& polici
 struct SweepOptions {
   // Who chose the policies. Of those that somebody named any can be best; of the comparable ones those that
   // shard updates, which is another training job, are compared but are not best, unless the framework does
-  // so by itself. Every is of every_policy(): the same, and a row that the framework would change stays as it is.
+  // so by itself. Every is of every_policy(): the same, and a row that the framework would change stays as it is, unless it
+  // is searched.
   enum class Chosen { Comparable, Named, Every };
   const frameworks::Framework* framework = &frameworks::framework("torch");
   std::vector<SweptPolicy> policies;

@@ -116,7 +116,8 @@ TEST_F(PolicyCliTest, AllPoliciesAreExplored) {
   ASSERT_EQ(ended.code, 0) << ended.output;
   for (const char* shown :
        {"\n  left out: pipeline: the program has 1 stage, the policy is for 2\n", "\nmg-wfbp ",
-        "\ndear:cap=25MiB ", "\nfsdp", "PyTorch DDP's default", "Horovod's default", "\nbest: "}) {
+        "\ndear:cap=25MiB ", "\nfsdp", "PyTorch DDP's default", "Horovod's default",
+        "\nbest: exact:wait=end-of-backward\n"}) {
     EXPECT_THAT(ended.output, HasSubstr(shown));
   }
 }
