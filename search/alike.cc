@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 
 #include "base/error.h"
 #include "search/planner.h"
@@ -41,15 +42,23 @@ std::vector<bool> alike(const schedule::Program& program, const models::Costs& c
   std::vector<double> behind;
   for (const schedule::Schedule* one : schedules) behind.push_back(usual.of(*one));
   std::vector<double> squares(schedules.size());
-  for (const models::CostRange& range : ranges) {
-    for (const double factor : {range.low, range.high}) {
-      Behind scaled(program, models::scaled(costs, range.part, factor), *schedules[best]);
-      for (std::size_t i = 0; i < schedules.size(); ++i) {
-        if (i == best || behind[i] < 0 || behind[i] > reach) continue;
-        const double nearer = behind[i] - scaled.of(*schedules[i]);
-        if (nearer > 0) squares[i] += nearer * nearer;
-      }
+  const auto nearer_by = [&](models::CostPart part, double factor) {
+    Behind scaled(program, models::scaled(costs, part, factor), *schedules[best]);
+    std::vector<double> nearer(schedules.size());
+    for (std::size_t i = 0; i < schedules.size(); ++i) {
+      if (i == best || behind[i] < 0 || behind[i] > reach) continue;
+      nearer[i] = std::max(0.0, behind[i] - scaled.of(*schedules[i]));
     }
+    return nearer;
+  };
+  std::vector<std::future<std::vector<double>>> all;
+  for (const models::CostRange& range : ranges) {
+    for (const double factor : {range.low, range.high})
+      all.push_back(std::async(std::launch::async, nearer_by, range.part, factor));
+  }
+  for (auto& one : all) {
+    const std::vector<double> nearer = one.get();
+    for (std::size_t i = 0; i < squares.size(); ++i) squares[i] += nearer[i] * nearer[i];
   }
   std::vector<bool> found(schedules.size());
   for (std::size_t i = 0; i < schedules.size(); ++i) {

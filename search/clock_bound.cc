@@ -510,6 +510,7 @@ class Solver {
     }
     const Interval& least = open.top();
     ClockBound found{.step = std::min(known_, least.least())};
+    found.is_spent = is_spent();
     if (least.least() < known_ && losses(least.hi, known_ - least.lo, least.labels) < kNever)
       found.ends = chains_.front().ends();
     return found;

@@ -85,6 +85,8 @@ struct ClockBound {
   double step = 0;  // no grouping is faster
   std::vector<std::size_t> ends =
       {};  // of the buckets that the bound thinks of; none: nothing is below `known`
+  bool is_spent =
+      false;  // it was given up for the time it took: a lower `known` may give a higher one
 };
 
 // Several problems: transfers of other kinds in the same step and on the same stream, each behind all of the problem

@@ -530,8 +530,8 @@ void Planner::climb(Search& search) {
   }
 }
 
-// With the evaluator: from all groupings that were weighed, and from the starts that were given. Launches are only
-// held back where that pays.
+// With the evaluator: from all groupings that were weighed, from the starts that were given and from the grouping that the
+// lower bound thinks of, unless one of them is as good as the bound. Launches are only held back where that pays.
 schedule::Schedule Planner::search_on(const Search& search) {
   Evaluator& evaluator = *search.evaluator;
   const bool few = search.kinds.gradients.size() <= kFewGradients;
@@ -539,6 +539,10 @@ schedule::Schedule Planner::search_on(const Search& search) {
   for (const auto& [ends, step_ns] : search.tried) {
     starts.push_back({search.choices(ends), Duration(step_ns)});
   }
+  const auto add = [&](Choices choices) {
+    const Duration step = evaluator.model.evaluate(choices, evaluator.memory);
+    starts.push_back({std::move(choices), step});
+  };
   for (const schedule::Schedule& start : starts_) {
     std::optional<Choices> choices = evaluator.model.choices_of(start);
     if (!choices) continue;
@@ -547,22 +551,34 @@ schedule::Schedule Planner::search_on(const Search& search) {
       choice.wait = search.like.wait;
       choice.scope = search.like.scope;
     }
-    const Duration step = evaluator.model.evaluate(*choices, evaluator.memory);
-    starts.push_back({*std::move(choices), step});
+    add(*std::move(choices));
   }
+  LocalSearchResult found{.best = *std::ranges::min_element(starts, {}, &Placed::step)};
   LocalSearchOptions options;
   options.evaluations = evaluations(search.spec);
-  LocalSearchResult found = local_search(evaluator.model, starts, options);
-  simulated_ += static_cast<std::size_t>(found.evaluations);
-  // The grouping that the lower bound thinks of is a start, too.
-  if (const auto bound = bound_of(evaluator, found.best); bound && !bound->ends.empty()) {
-    const Choices thought = search.choices(bound->ends);
-    const LocalSearchResult other = local_search(
-        evaluator.model, {{thought, evaluator.model.evaluate(thought, evaluator.memory)}}, options);
-    simulated_ += static_cast<std::size_t>(other.evaluations);
+  const auto climb = [&](std::vector<Placed> from) {
+    LocalSearchResult climbed = local_search(evaluator.model, std::move(from), options);
+    simulated_ += static_cast<std::size_t>(climbed.evaluations);
+    return climbed;
+  };
+  const auto bound = bound_of(evaluator, found.best);
+  const auto is_enough = [&] {
+    constexpr double kEnough = 1 + 1e-4;  // times the bound
+    return bound && to_us(found.best.step) <= kEnough * to_us(bound->step);
+  };
+  if (bound && !bound->ends.empty()) {
+    add(search.choices(bound->ends));
+    ++simulated_;
+    if (starts.back().step < found.best.step) found.best = starts.back();
+    if (!is_enough()) found = climb({starts.back()});
+  }
+  if (!is_enough()) {
+    const LocalSearchResult other = climb(starts);
     if (other.best.step < found.best.step) found = other;
   }
-  if (evaluator.model.delays()) {
+  constexpr double kPays = 0.995;
+  const bool may_pay = !bound || to_us(bound->held_back) < kPays * to_us(found.best.step);
+  if (evaluator.model.delays() && may_pay) {
     options.moves = Moves::Delays;
     // Of few gradients another grouping may be the best one to hold back.
     if (few) {
@@ -571,11 +587,8 @@ schedule::Schedule Planner::search_on(const Search& search) {
       starts.clear();
     }
     starts.push_back(found.best);
-    const LocalSearchResult delayed = local_search(evaluator.model, std::move(starts), options);
-    simulated_ += static_cast<std::size_t>(delayed.evaluations);
-    constexpr double kPays = 0.995;
-    const auto step = static_cast<double>(found.best.step.count());
-    if (static_cast<double>(delayed.best.step.count()) < kPays * step) found = delayed;
+    const LocalSearchResult delayed = climb(std::move(starts));
+    if (to_us(delayed.best.step) < kPays * to_us(found.best.step)) found = delayed;
   }
   if (found.best.step.count() >= search.step_ns) {
     return schedule::partition(program_, search.ends, search.spec);
@@ -752,11 +765,15 @@ Bound Planner::lower_bound(const Candidate& found) {
   return checked;
 }
 
-// That of the last question again.
+// That of the last kind again, unless a lower step may give a higher one.
 std::optional<StepBound> Planner::bound_of(Evaluator& evaluator, const Placed& found) {
-  if (evaluator.bounded != found.choices) {
-    evaluator.bounded = found.choices;
-    evaluator.bound = evaluator.model.lower_bound(found.choices, found.step);
+  const std::optional<BoundKind> kind = evaluator.model.bound_kind(found.choices, found.step);
+  if (!kind) return std::nullopt;
+  std::optional<StepBound>& bound = evaluator.bound;
+  const bool is_new = !bound || evaluator.bounded != *kind;
+  if (is_new || (bound->is_spent && found.step < bound->known)) {
+    evaluator.bounded = *kind;
+    bound = evaluator.model.lower_bound(*kind, found.step);
   }
   return evaluator.bound;
 }

@@ -197,7 +197,7 @@ class Planner {
   struct Evaluator {
     StepModel model;
     StepWorkspace memory;
-    Choices bounded = {};  // by:
+    BoundKind bounded = {};  // by:
     std::optional<StepBound> bound = {};
   };
   // What such Schedules have in common, as a Schedule with one empty bucket.

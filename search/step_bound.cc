@@ -3,10 +3,10 @@
 //
 // It serves whole gradients that travel once a step, in consecutive buckets on one stream. Whatever else a placement does
 // makes no step shorter, so Starts::Any covers all of it: launches that are held back, scales, waits at the end of backward,
-// copies. Where every bucket is all-reduced, copied and waited for at the end of backward, as PyTorch's DDP does, copies
-// count: what an op completes is packed behind it, in one pass at best, and behind a bucket's arrival all that follows it is
-// unpacked, in one pass at best. Starts::WhenReady is for launches when ready without any of these, on ranks that are alike,
-// whose hosts run ahead.
+// copies. Where every bucket is all-reduced and waited for at the end of backward, all that is behind backward follows it. Where
+// they are copied besides, as by PyTorch's DDP, what an op completes is packed behind it, in one pass at best, and behind a
+// bucket's arrival all that follows it is unpacked, in one pass at best. Starts::WhenReady is for launches when ready without
+// copies and scales, on ranks that are alike, whose hosts run ahead.
 //
 // Sharded updates are two problems, reductions and gathers. What follows a reduction is the update of all that travels
 // no earlier, in one op at best. Gathers in the next forward begin with the step, last bucket first or in whatever order
@@ -29,6 +29,9 @@ namespace {
 using schedule::BucketMode;
 using schedule::WaitPoint;
 
+// Of a step: what a host needs to be ahead after a few steps, and for good.
+constexpr double kAhead = 0.97;
+
 double ns(Duration duration) { return static_cast<double>(duration.count()); }
 
 // Buckets in gradient order, whole gradients, on one stream.
@@ -50,15 +53,9 @@ bool is_next_forward(const StepData& data) {
 
 class StepProblem {
  public:
-  StepProblem(const StepData& data, std::span<const BucketChoice> choices)
-      : data_(data),
-        is_inline_(choices.front().stream == kInline),
-        is_copied_(!data.sharding && std::ranges::all_of(choices, [](const BucketChoice& choice) {
-          return choice.mode == BucketMode::Copy && choice.wait == WaitPoint::EndOfBackward;
-        })) {}
+  StepProblem(const StepData& data, const BoundKind& kind) : data_(data), kind_(kind) {}
 
   [[nodiscard]] std::size_t lanes() const { return data_.work.size() / data_.ops.size(); }
-  [[nodiscard]] bool is_copied() const { return is_copied_; }
 
   // What one rank is bound by; the reductions first.
   [[nodiscard]] std::vector<ClockProblem> of_lane(std::size_t lane) const {
@@ -73,10 +70,11 @@ class StepProblem {
     return all;
   }
 
-  // Whether nothing but waits for buckets holds up compute, if its host is ahead; nor a stream but the transfers on it.
+  // Whether nothing but waits for buckets holds up compute, if its host is ahead and nothing is copied; nor a stream but the
+  // transfers on it.
   [[nodiscard]] bool is_exact() const {
     const models::Contention contention = data_.costs.contention(Rank{0});
-    return lanes() == 1 && !data_.sharding && !data_.inline_host() && !is_inline_ &&
+    return lanes() == 1 && !data_.sharding && !data_.inline_host() && !kind_.is_inline &&
            !data_.scales_before && !data_.scales_after && data_.own.empty() &&
            contention.collective_slowdown <= 1 && contention.collective_cpu <= Duration{};
   }
@@ -117,7 +115,7 @@ class StepProblem {
            ++packed) {
         bytes += data_.bytes[packed];
       }
-      if (is_copied_ && bytes > 0) add(pass(bytes), models::KernelClass::Memory);
+      if (kind_.is_copied && bytes > 0) add(pass(bytes), models::KernelClass::Memory);
     }
     begins.push_back(now);
     const auto begin_of = [&](std::int32_t op) {
@@ -126,11 +124,11 @@ class StepProblem {
     problem.waits_from = begin_of(after_backward);
     const std::vector<double> behind = data_.sharding ? updates(lane) : std::vector<double>();
     // The wake-up behind its wait.
-    const double wake_up = data_.inline_host() && !is_inline_ ? ns(data_.costs.host.event) : 0;
+    const double wake_up = data_.inline_host() && !kind_.is_inline ? ns(data_.costs.host.event) : 0;
     for (std::size_t g = 0; g < data_.gradients.size(); ++g) {
       const std::int32_t last = std::max(step.ready[g], step.earliest_launch[g]);
-      const double use = begin_of(is_copied_ ? after_backward : step.first_use[g]);
-      const double unpack = is_copied_ ? pass(data_.bytes_sum.back() - data_.bytes_sum[g]) : 0;
+      const double use = begin_of(kind_.waits_at_end ? after_backward : step.first_use[g]);
+      const double unpack = kind_.is_copied ? pass(data_.bytes_sum.back() - data_.bytes_sum[g]) : 0;
       double tail = now - use + unpack;
       if (data_.sharding) {
         const std::vector<CutUpdate>& cut = data_.sharding->updates;
@@ -141,13 +139,13 @@ class StepProblem {
       problem.waits_from = std::min(problem.waits_from, use);
       problem.gradients.push_back({.ready = begin_of(last + 1), .tail = tail + wake_up});
     }
-    if (is_copied_) add(pass(data_.bytes_sum.back()), models::KernelClass::Memory);
+    if (kind_.is_copied) add(pass(data_.bytes_sum.back()), models::KernelClass::Memory);
     if (data_.sharding) {
       const BucketChoice all{.begin = 0, .end = data_.count()};
       add(behind.front(), models::kernel_class(data_.update_of(all)));
     }
     problem.processor = ns(contention(lane).collective_cpu);
-    const bool hands_over = data_.inline_host() && !is_inline_ && !data_.sharding;
+    const bool hands_over = data_.inline_host() && !kind_.is_inline && !data_.sharding;
     if (hands_over) problem.enqueue = ns(data_.costs.host.collective);
     for (std::int32_t end = 1; end <= data_.count(); ++end) {
       for (std::int32_t begin = 0; begin < end; ++begin) {
@@ -237,31 +235,49 @@ class StepProblem {
   }
 
   const StepData& data_;
-  bool is_inline_;
-  bool is_copied_;
+  BoundKind kind_;
 };
 
 }  // namespace
 
-std::optional<StepBound> StepModel::lower_bound(std::span<const BucketChoice> choices,
-                                                Duration known) const {
+std::optional<BoundKind> StepModel::bound_kind(std::span<const BucketChoice> choices,
+                                               Duration step) const {
   const StepData& data = *data_;
   constexpr std::size_t kMostGradients = 1500;  // the bound grows with their square
   if (data.roles.size() > 1 || data.reducing.size() > 1 || data.gathers_each_use() ||
       data.gradients.size() > kMostGradients || !is_in_line(choices)) {
     return std::nullopt;
   }
-  const StepProblem step(data, choices);
-  const auto kind = [](const std::string& which) {
+  const auto all = [&](const auto& is_so) { return std::ranges::all_of(choices, is_so); };
+  BoundKind kind{.is_inline = choices.front().stream == kInline};
+  kind.waits_at_end = !data.sharding && all([](const BucketChoice& choice) {
+    return choice.wait == WaitPoint::EndOfBackward;
+  });
+  kind.is_copied = kind.waits_at_end &&
+                   all([](const BucketChoice& choice) { return choice.mode == BucketMode::Copy; });
+  const StepProblem problem(data, kind);
+  kind.is_when_ready =
+      problem.is_exact() && problem.host_step(choices.size()) < kAhead * ns(step) &&
+      all([this](const BucketChoice& choice) {
+        return choice.mode == BucketMode::View && choice.launch <= ready(choice.end - 1);
+      });
+  return kind;
+}
+
+StepBound StepModel::lower_bound(const BoundKind& kind, Duration known) const {
+  const StepData& data = *data_;
+  const StepProblem step(data, kind);
+  const auto schedules = [](const std::string& which) {
     return "whole gradients in consecutive buckets" + which + " on one stream";
   };
   std::string which;
-  if (step.is_copied()) which = ", copied and waited for at the end of backward,";
+  if (kind.waits_at_end) which = ", waited for at the end of backward,";
+  if (kind.is_copied) which = ", copied and waited for at the end of backward,";
   if (data.sharding) {
     which = std::string(", reduce-scattered, and gathered ") +
             (is_next_forward(data) ? "in the next forward," : "behind their updates,");
   }
-  StepBound bound{.kind = kind(which)};
+  StepBound bound{.kind = schedules(which), .known = known};
   const auto take = [&](std::span<const ClockProblem> problems, Starts starts) {
     constexpr double kRounding = 1;  // the step is an average, rounded to the nearest nanosecond
     double ahead = 0;                // what gathers add that are over before the first reduction
@@ -272,6 +288,7 @@ std::optional<StepBound> StepModel::lower_bound(std::span<const BucketChoice> ch
       problems = problems.first(1);
     }
     ClockBound found = clock_bound(problems, {.starts = starts, .known = ns(known) - ahead});
+    bound.is_spent = bound.is_spent || found.is_spent;
     const auto least =
         Duration(static_cast<std::int64_t>(std::max(0.0, found.step + ahead - kRounding)));
     if (least <= bound.step) return false;
@@ -282,16 +299,13 @@ std::optional<StepBound> StepModel::lower_bound(std::span<const BucketChoice> ch
   const std::vector<ClockProblem> first = step.of_lane(0);
   take(first, Starts::Any);
   for (std::size_t lane = 1; lane < step.lanes(); ++lane) take(step.of_lane(lane), Starts::Any);
-  const bool when_ready = std::ranges::all_of(choices, [this](const BucketChoice& choice) {
-    return choice.mode == BucketMode::View && choice.launch <= ready(choice.end - 1);
-  });
-  constexpr double kAhead = 0.97;  // of a step: then it is so for good after a few
-  const double all_on_host = step.host_step(data.gradients.size());
-  const bool are_all_ahead = all_on_host < kAhead * ns(bound.step);
-  if (when_ready && step.is_exact() && step.host_step(choices.size()) < kAhead * ns(known) &&
-      take(first, Starts::WhenReady)) {
-    bound.kind = kind(are_all_ahead ? ", launched when ready,"
-                                    : ", launched when ready by hosts that keep ahead,");
+  bound.held_back = bound.step;
+  if (kind.is_when_ready && take(first, Starts::WhenReady)) {
+    const bool are_all_ahead = step.host_step(data.gradients.size()) < kAhead * ns(bound.step);
+    bound.kind =
+        schedules(", launched when ready" +
+                  std::string(kind.waits_at_end ? " and waited for at the end of backward" : "") +
+                  (are_all_ahead ? "," : " by hosts that keep ahead,"));
   }
   return bound;
 }

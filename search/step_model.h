@@ -75,11 +75,23 @@ using Choices =
 
 inline constexpr std::int32_t kMostStreams = 16;
 
+// What bounds tell apart of placements in consecutive buckets on one stream.
+struct BoundKind {
+  bool is_inline = false;
+  bool waits_at_end = false;   // of backward,
+  bool is_copied = false;      // and copies,
+  bool is_when_ready = false;  // or is launched when ready, by hosts that keep ahead
+  friend bool operator==(const BoundKind&, const BoundKind&) = default;
+};
+
 // No placement of this kind is faster.
 struct StepBound {
   Duration step{};
+  Duration held_back{};                // the same if launches may be later than when ready
   std::string kind;                    // "whole gradients in consecutive buckets on one stream"
   std::vector<std::size_t> ends = {};  // of the buckets that the bound thinks of; may be none
+  Duration known{};                    // what it was given
+  bool is_spent = false;               // a lower one may give a higher bound
 };
 
 struct StepData;
@@ -136,10 +148,11 @@ class StepModel {
   [[nodiscard]] sim::StepSummary summary(std::span<const BucketChoice> choices,
                                          StepWorkspace& workspace) const;
 
-  // How fast any placement of this frame can be, of a kind that these choices are of; nothing where no bound is known for
-  // them. `known`: a step that is reached.
-  [[nodiscard]] std::optional<StepBound> lower_bound(std::span<const BucketChoice> choices,
-                                                     Duration known) const;
+  // The kind of a placement with this step; nothing where no bound is known for it.
+  [[nodiscard]] std::optional<BoundKind> bound_kind(std::span<const BucketChoice> choices,
+                                                    Duration step) const;
+  // How fast any placement of this frame and kind can be. `known`: a step that one of them reaches; no bound is above it.
+  [[nodiscard]] StepBound lower_bound(const BoundKind& kind, Duration known) const;
 
   // How evaluations were answered, for tests and benchmarks.
   struct Counts {

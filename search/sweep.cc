@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <set>
 #include <string>
 #include <utility>
@@ -80,6 +81,7 @@ class Sweeper {
       add(std::move(row));
       if (sweep_.interrupted) return std::move(sweep_);
     }
+    begin_searches();
     for (const SweptPolicy& policy : options_.policies) {
       watch_.begins(schedule::name(policy.spec));
       add_rows(policy);
@@ -90,6 +92,39 @@ class Sweeper {
   }
 
  private:
+  // What a search found, and how many candidates it simulated.
+  struct Searched {
+    Weighed weighed;
+    std::optional<Bound> bound = std::nullopt;
+    std::size_t simulated = 0;
+  };
+
+  // Searches take most of the time and know nothing of each other: each has a planner of its own, beside the other rows.
+  void begin_searches() {
+    for (const SweptPolicy& policy : options_.policies) {
+      if (!schedule::is_searched(policy.spec)) continue;
+      auto search = [this, spec = policy.spec] {
+        Planner planner(planner_.program(), planner_.costs());
+        for (const NamedSchedule& plan : options_.plans) planner.add_start(plan.schedule);
+        Searched found{.weighed = planner.try_policy(spec)};
+        const std::optional<Candidate>& candidate = found.weighed.candidate;
+        if (candidate && candidate->bounded) found.bound = planner.lower_bound(*candidate);
+        found.simulated = planner.simulated();
+        return found;
+      };
+      searches_.emplace_back(policy.spec, std::async(std::launch::async, std::move(search)));
+    }
+  }
+
+  // In its own planner where that has begun.
+  Searched weigh(const Policy& spec) {
+    const auto search = std::ranges::find(searches_, spec, &Search::first);
+    if (search == searches_.end() || !search->second.valid()) return {planner_.try_policy(spec)};
+    Searched found = search->second.get();
+    sweep_.simulated += found.simulated;
+    return found;
+  }
+
   // The rows of one policy; fewer where the watch ends the sweep, and none where the policy does not apply.
   void add_rows(const SweptPolicy& policy) {
     Policy spec = policy.spec;
@@ -129,9 +164,10 @@ class Sweeper {
 
   // Nothing where the policy does not apply: then it is left out with its reason if nobody named it, else refused.
   std::optional<SweepRow> row_of(const Policy& spec, bool is_named) {
-    Weighed weighed = planner_.try_policy(spec);
+    auto [weighed, bound, simulated] = weigh(spec);
     if (weighed.candidate) {
       SweepRow row{*std::move(weighed.candidate), {}, {}, {}};
+      row.bound = std::move(bound);
       if (const schedule::ByLimits* limits = limits_in(spec)) row.first_bucket = limits->first;
       if (auto said = options_.framework->says(spec, gradients_)) {
         const std::int32_t ctas = schedule::placement(spec).max_ctas;
@@ -182,6 +218,7 @@ class Sweeper {
       if (is_changed) {
         candidate.summary = planner_.evaluate(schedule);
         candidate.bounded = planner_.is_bounded(schedule);
+        row.bound.reset();
         candidate.schedule = std::move(schedule);
         row.is_changed = true;
       }
@@ -249,6 +286,8 @@ class Sweeper {
   const SweepWatch& watch_;
   frameworks::Gradients gradients_;
   Sweep sweep_;
+  using Search = std::pair<Policy, std::future<Searched>>;
+  std::vector<Search> searches_;  // last: they use all the others
 };
 
 // Whether what the framework does by itself shards updates: then a row that does so is the same training job.
@@ -287,8 +326,9 @@ void find_best(Sweep& sweep, const SweepOptions& options) {
 
 void find_bound(Sweep& sweep, Planner& planner) {
   if (!sweep.best_bounded) return;
-  const Candidate& found = sweep.rows[*sweep.best_bounded].candidate;
-  Bound bound = planner.lower_bound(found);
+  const SweepRow& row = sweep.rows[*sweep.best_bounded];
+  const Candidate& found = row.candidate;
+  Bound bound = row.bound ? *row.bound : planner.lower_bound(found);
   sweep.lower_bound = bound.time;
   sweep.bounded_schedules = std::move(bound.schedules);
   sweep.bound_problem = std::move(bound.problem);
@@ -434,7 +474,7 @@ Sweep run_sweep(Planner& planner, const SweepOptions& options, const SweepWatch&
   Sweep sweep = Sweeper(planner, options, watch).run();
   find_best(sweep, options);
   static_cast<void>(planner.verified(sweep.rows[sweep.best].candidate.schedule));
-  sweep.simulated = planner.simulated();
+  sweep.simulated += planner.simulated();
   find_bound(sweep, planner);
   return sweep;
 }

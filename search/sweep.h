@@ -105,6 +105,7 @@ struct SweepRow {
   // otherwise what the framework makes of it.
   std::optional<frameworks::Said> said;
   bool is_changed = false;  // the framework makes something else of the policy than it says
+  std::optional<Bound> bound = std::nullopt;  // where its search found one
 };
 
 struct Sweep {

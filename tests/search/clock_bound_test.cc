@@ -153,10 +153,10 @@ void expect_under_all_sharded(std::uint64_t seed, std::int64_t& compared) {
     best = std::min(best, made.model->evaluate(plain, workspace));
     best = std::min(best, made.model->evaluate(vary(random, *made.model, plain), workspace));
   }
-  const auto bound = made.model->lower_bound(plain, Duration::max());
-  ASSERT_TRUE(bound);
-  EXPECT_LE(bound->step, best);
-  EXPECT_LE(made.model->lower_bound(plain, best)->step, best);
+  const std::optional<BoundKind> kind = made.model->bound_kind(plain, best);
+  ASSERT_TRUE(kind);
+  EXPECT_LE(made.model->lower_bound(*kind, Duration::max()).step, best);
+  EXPECT_LE(made.model->lower_bound(*kind, best).step, best);
   ++compared;
 }
 
@@ -193,28 +193,42 @@ void expect_under_all(std::uint64_t seed, BoundTally& tally) {
   Duration best_ahead = unknown;
   Duration best_varied = unknown;
   Duration best_copied = unknown;
-  Choices plain, varied;
+  Duration best_waiting = unknown;
+  Duration best_waiting_ahead = unknown;
+  Choices plain, waiting;
   for (const auto& ends : testing::all_groupings(static_cast<std::size_t>(model.gradients()))) {
     plain = testing::choices_with_ends(ends, BucketMode::View, WaitPoint::FirstUse);
     for (BucketChoice& choice : plain) choice.stream = stream;
     const Duration step = model.evaluate(plain, workspace);
     best = std::min(best, step);
     if (keeps_ahead(small, plain.size(), step)) best_ahead = std::min(best_ahead, step);
-    varied = vary(random, model, plain);
-    best_varied = std::min(best_varied, model.evaluate(varied, workspace));
+    best_varied = std::min(best_varied, model.evaluate(vary(random, model, plain), workspace));
+    waiting = plain;
+    for (BucketChoice& choice : waiting) choice.wait = WaitPoint::EndOfBackward;
+    const Duration waited = model.evaluate(waiting, workspace);
+    best_waiting = std::min(best_waiting, waited);
+    if (keeps_ahead(small, plain.size(), waited)) {
+      best_waiting_ahead = std::min(best_waiting_ahead, waited);
+    }
     best_copied = std::min(best_copied, model.evaluate(copied(plain), workspace));
   }
-  const auto bound = model.lower_bound(plain, unknown);
-  const auto any = model.lower_bound(varied, unknown);
-  const auto like_ddp = model.lower_bound(copied(plain), unknown);
-  ASSERT_TRUE(bound && any && like_ddp);
-  EXPECT_LE(bound->step, bound->kind.find("ahead") != std::string::npos ? best_ahead : best);
-  EXPECT_LE(any->step, std::min(best, best_varied));
-  EXPECT_LE(like_ddp->step, best_copied);
-  const auto known = model.lower_bound(plain, best);
-  EXPECT_LE(known->step, best);
-  if (bound->kind != any->kind) ++tally.when_ready;
-  if (known->step + Duration(5) > best) ++tally.optimal;
+  const auto bound_of = [&](const Choices& choices, Duration known) {
+    return model.lower_bound(model.bound_kind(choices, unknown).value(), known);
+  };
+  const auto least = [](const StepBound& bound, Duration of_all, Duration of_those_ahead) {
+    return bound.kind.find("ahead") != std::string::npos ? of_those_ahead : of_all;
+  };
+  const StepBound bound = bound_of(plain, unknown);
+  EXPECT_LE(bound.step, least(bound, best, best_ahead));
+  EXPECT_LE(bound.held_back, std::min(best, best_varied));
+  const StepBound at_end = bound_of(waiting, unknown);
+  EXPECT_LE(at_end.step, least(at_end, best_waiting, best_waiting_ahead));
+  EXPECT_GE(at_end.step, bound.held_back);
+  EXPECT_LE(bound_of(copied(plain), unknown).step, best_copied);
+  const StepBound known = bound_of(plain, best);
+  EXPECT_LE(known.step, best);
+  if (bound.kind.find("when ready") != std::string::npos) ++tally.when_ready;
+  if (known.step + Duration(5) > best) ++tally.optimal;
 }
 
 TEST(ClockBoundTest, LiesUnderEveryGroupingOfSmallPrograms) {
