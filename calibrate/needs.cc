@@ -19,10 +19,11 @@ namespace {
 using schedule::Program;
 using schedule::ScheduledProgram;
 
-// Any grouping by times has the same passes and kinds of collectives as that of one bucket.
+// Any grouping by times has the same passes and kinds of collectives as that of one bucket, in any number of thread blocks.
 ScheduledProgram plan_of(const Program& program, const std::string& policy) {
   schedule::Policy spec = frameworks::parse_policy(policy);
-  if (schedule::needs_costs(spec)) spec.decisions.grouping = schedule::OneBucket{};
+  if (schedule::groups_by_times(spec)) spec.decisions.grouping = schedule::OneBucket{};
+  if (schedule::needs_costs(spec)) spec = schedule::with_ctas(spec, 0);
   const schedule::PolicyResult decided = schedule::apply_policy(program, spec);
   if (decided.failure) {
     throw InputError("calibrate: --policy " + policy + ": " + *decided.failure);

@@ -32,7 +32,7 @@ constexpr std::array kRefused = {
                 "gathers and reductions are two kinds of collectives: use streams=2"},
     Combination{Feature::GatherLimit, Feature::Pipeline,
                 "how much is gathered at a time depends on how the micro-batches interleave"},
-    Combination{Feature::NeedsCosts, Feature::Pipeline,
+    Combination{Feature::GroupsByTimes, Feature::Pipeline,
                 "it follows one gradient-ready order, and each stage has its own"},
 };
 
@@ -61,8 +61,8 @@ bool has(const Policy& policy, Feature feature) {
       return decided.gathers.has_value();
     case Feature::GatherLimit:
       return decided.gathers && decided.gathers->limit != GatherLimit{};
-    case Feature::NeedsCosts:
-      return needs_costs(policy);
+    case Feature::GroupsByTimes:
+      return groups_by_times(policy);
     case Feature::Inline:
       return place.launch == LaunchRule::Inline;
     case Feature::SeveralStreams:

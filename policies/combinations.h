@@ -27,7 +27,7 @@ enum class Feature {
   Sharded,
   GathersEachUse,
   GatherLimit,
-  NeedsCosts,
+  GroupsByTimes,
   Inline,
   SeveralStreams,
   ThreeStreams,

@@ -142,6 +142,9 @@ constexpr auto words_of(Tail) { return words("after-backward", "last-gradient");
 // When a bucket is launched. Inline: on the compute stream, right after its last gradient.
 enum class LaunchRule { WhenReady, AfterBackward, Inline };
 
+// In place of a number of thread blocks: the best of some, by a machine's times (search/planner.h).
+inline constexpr std::int32_t kSearchedCtas = -1;
+
 // How every bucket lies in memory, is launched and is waited for.
 struct BucketPlacement {
   BucketMode mode = BucketMode::View;
@@ -153,7 +156,7 @@ struct BucketPlacement {
   std::int32_t groups = 16;  // process groups that have communication streams of their own, at most
   std::int32_t streams =
       1;  // communication streams, each with a communicator, over which buckets are dealt
-  std::int32_t max_ctas = 0;  // most thread blocks of a collective (Placement)
+  std::int32_t max_ctas = 0;  // most thread blocks of a collective (Placement), or kSearchedCtas
   friend bool operator==(const BucketPlacement&, const BucketPlacement&) = default;
 };
 

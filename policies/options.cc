@@ -110,12 +110,17 @@ constexpr PolicyOption kStreams = {
     [](const Decisions& decisions) { return std::to_string(placement_of(decisions).streams); }};
 
 constexpr std::int32_t kMostCtas = 1024;
+constexpr std::string_view kSearch = "search";
 constexpr PolicyOption kCtas = {
     "ctas", Decision::Placement,
     [](Decisions& decisions, const Typed& typed) {
-      placing(decisions).max_ctas = small_number(typed, kMostCtas);
+      const bool is_searched = typed.value == kSearch;
+      placing(decisions).max_ctas = is_searched ? kSearchedCtas : small_number(typed, kMostCtas);
     },
-    [](const Decisions& decisions) { return typed::positive(placement_of(decisions).max_ctas); }};
+    [](const Decisions& decisions) {
+      const std::int32_t ctas = placement_of(decisions).max_ctas;
+      return ctas == kSearchedCtas ? std::string(kSearch) : typed::positive(ctas);
+    }};
 
 // One term of a policy as it was typed, and what it decides alone.
 struct Term {

@@ -279,7 +279,7 @@ class Deciding {
     }
     // Whoever searches groups of gradients leaves frozen layers as they are.
     const Groups frozen =
-        needs_costs(policy_) ? group_by_layer(program_, parameters) : grouped(parameters);
+        groups_by_times(policy_) ? group_by_layer(program_, parameters) : grouped(parameters);
     append_frozen(result_.schedule, frozen, place_.mode);
     result_.failure = place_gathers(program_, policy_, groups, frozen, result_);
   }
@@ -360,9 +360,19 @@ BucketPlacement placement(const Policy& policy) {
   return policy.decisions.placement.value_or(BucketPlacement{});
 }
 
-bool needs_costs(const Policy& policy) {
+bool groups_by_times(const Policy& policy) {
   return is_searched(policy) || (policy.decisions.grouping &&
                                  std::holds_alternative<ByMerging>(*policy.decisions.grouping));
+}
+
+bool needs_costs(const Policy& policy) {
+  return groups_by_times(policy) || placement(policy).max_ctas == kSearchedCtas;
+}
+
+Policy with_ctas(const Policy& policy, std::int32_t ctas) {
+  BucketPlacement place = placement(policy);
+  place.max_ctas = ctas;
+  return placed(policy, place);
 }
 
 StageSplit split_of(const Policy& policy) {

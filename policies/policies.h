@@ -82,8 +82,11 @@ BucketPlacement placement(const Policy& policy);
 inline bool is_searched(const Policy& policy) {
   return policy.decisions.grouping && std::holds_alternative<Searched>(*policy.decisions.grouping);
 }
-// Whether its grouping is made of a machine's times: search/planner.h makes it.
+// Whether its grouping is made of a machine's times, and whether anything is: search/planner.h makes that.
+bool groups_by_times(const Policy& policy);
 bool needs_costs(const Policy& policy);
+// The same with so many thread blocks of a collective at most.
+Policy with_ctas(const Policy& policy, std::int32_t ctas);
 // Into how many stages and chunks it cuts the model; one of each without a pipeline.
 StageSplit split_of(const Policy& policy);
 // The same with another placement, whoever decided it.

@@ -167,7 +167,7 @@ std::vector<LinearPiece> lines_below(const std::vector<LinearPiece>& pieces, Byt
 schedule::Policy unsearched(schedule::Policy policy) {
   policy.decisions.grouping = schedule::EachAlone{};
   if (policy.decisions.gathers) policy.decisions.grouping = schedule::ByLayer{};
-  return policy;
+  return schedule::with_ctas(policy, 0);
 }
 
 constexpr const char* kOneReduction =
@@ -244,8 +244,9 @@ std::vector<Duration> Planner::ready_times(
 }
 
 Weighed Planner::propose(const schedule::Policy& spec) {
+  if (schedule::placement(spec).max_ctas == schedule::kSearchedCtas) return choose_ctas(spec);
   Candidate candidate{.spec = spec};
-  if (schedule::needs_costs(spec)) {
+  if (schedule::groups_by_times(spec)) {
     if (std::optional<std::string> refusal = refusal_of(spec)) return {.refusal = *refusal};
     schedule::PolicyResult found = !schedule::is_searched(spec) ? merge_by_times(spec)
                                    : spec.decisions.gathers     ? search_blocks(spec)
@@ -264,6 +265,29 @@ Weighed Planner::propose(const schedule::Policy& spec) {
   candidate.report = std::move(result.report);
   candidate.left_out = std::move(result.refusals);
   return {.candidate = std::move(candidate)};
+}
+
+Weighed Planner::choose_ctas(const schedule::Policy& spec) {
+  Weighed best;
+  std::int64_t by_itself = 0;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const std::int32_t ctas : kTriedCtas) {
+    Weighed weighed = propose(schedule::with_ctas(spec, ctas));
+    if (!weighed.candidate) return weighed;
+    const std::int64_t step_ns = evaluate(weighed.candidate->schedule).step_ns;
+    if (ctas == 0) by_itself = step_ns;
+    if (step_ns >= least) continue;
+    least = step_ns;
+    best = std::move(weighed);
+    best.candidate->report.push_back(
+        ctas == 0 ? std::string("thread blocks of collectives: NCCL's choice is the best")
+                  : "thread blocks of collectives: at most " + std::to_string(ctas) +
+                        ", a step of " + to_string(Duration(step_ns)) + " for " +
+                        to_string(Duration(by_itself)) + " with NCCL's choice");
+  }
+  best.candidate->spec = spec;
+  best.candidate->schedule.policy = schedule::to_string(spec);
+  return best;
 }
 
 Candidate Planner::proposed(const Start& start) {
@@ -288,7 +312,9 @@ schedule::ScheduledProgram Planner::verified(const schedule::Schedule& schedule)
 }
 
 std::optional<std::string> Planner::refusal_of(const schedule::Policy& spec) const {
-  if (!schedule::needs_costs(spec)) return schedule::apply_policy(program_, spec).failure;
+  if (!schedule::groups_by_times(spec)) {
+    return schedule::apply_policy(program_, schedule::with_ctas(spec, 0)).failure;
+  }
   if (spec.decisions.sharding) return schedule::apply_policy(program_, unsearched(spec)).failure;
   return owes_two_ ? std::optional<std::string>(kOneReduction) : std::nullopt;
 }

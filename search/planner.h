@@ -6,6 +6,7 @@
 //   ddp.summary.step_ns; ddp.buckets; planner.lower_bound(ddp);
 //
 // Policies that group by a machine's times get their buckets here: mg-wfbp and asc-wfbp by a rule (merge_rule.h), exact as below.
+// With ctas=search any policy is weighed with several numbers of thread blocks, the same for all its collectives.
 //
 // A candidate is lowered and simulated until its steps repeat; the steady one counts (sim/steady.h). Of several
 // that differ in their buckets only, the evaluator finds the same step without lowering (step_model.h).
@@ -47,6 +48,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -129,6 +131,8 @@ class Planner {
   static constexpr std::size_t kSimulatedWork = 400'000;
   // With the evaluator: candidates times ops, so that a search takes about as long for every model.
   static constexpr std::int64_t kSearchWork = 4'000'000;
+  // Thread blocks that ctas=search tries: NCCL's choice (0), and those with which others measured (models/multiprocessors.h).
+  static constexpr std::array kTriedCtas = {0, 4, 8, 12, 16, 20, 24};
   // So few gradients have no more groupings than that: all are simulated.
   static constexpr std::size_t kFewGradients = 6;
 
@@ -190,6 +194,7 @@ class Planner {
   [[nodiscard]] Duration relaxed_bound() const;
   // Both without the step.
   Weighed propose(const schedule::Policy& spec);
+  Weighed choose_ctas(const schedule::Policy& spec);
   Candidate proposed(const Start& start);
   void weigh(Candidate& candidate);
 

@@ -170,7 +170,8 @@ class Sweeper {
       row.bound = std::move(bound);
       if (const schedule::ByLimits* limits = limits_in(spec)) row.first_bucket = limits->first;
       if (auto said = options_.framework->says(spec, gradients_)) {
-        const std::int32_t ctas = schedule::placement(spec).max_ctas;
+        const std::vector<schedule::Bucket>& buckets = row.candidate.schedule.buckets;
+        const std::int32_t ctas = buckets.empty() ? 0 : buckets.front().max_ctas;
         // A file gives it up, and says so.
         const bool is_told =
             said->by == frameworks::ToldBy::Setting || said->by == frameworks::ToldBy::Default;

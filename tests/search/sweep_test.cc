@@ -163,6 +163,27 @@ TEST(SweepTest, FewerThreadBlocksAreASettingOfNccl) {
   EXPECT_EQ(sweep.rows.front().candidate.schedule.buckets.front().max_ctas, 8);
 }
 
+TEST(SweepTest, TheBestNumberOfThreadBlocksIsSearched) {
+  Planner planner = planner_of("gpt2", "a100x16_ib");
+  const std::string ddp = "torch-ddp:cap=25MiB,first=1MiB";
+  const Sweep sweep = run_sweep(planner, {.policies = {policy(ddp + ",ctas=search")},
+                                          .thresholds = {mib(25)},
+                                          .chosen = SweepOptions::Chosen::Named});
+  const SweepRow& found = sweep.rows.front();
+  EXPECT_EQ(found.candidate.name(), ddp + ",ctas=search");
+  const std::int32_t ctas = found.candidate.schedule.buckets.front().max_ctas;
+  ASSERT_GT(ctas, 0);
+  ASSERT_TRUE(found.said.has_value());
+  EXPECT_TRUE(found.said->words.ends_with(", NCCL_MAX_CTAS=" + std::to_string(ctas)));
+  Planner fresh = planner_of("gpt2", "a100x16_ib");
+  for (const std::int32_t other : Planner::kTriedCtas) {
+    const auto fixed = schedule::with_ctas(schedule::parse_policy(ddp), other);
+    const auto step = static_cast<double>(fresh.evaluate(fixed).summary.step_ns);
+    EXPECT_LE(step_ns(found), step) << other;
+    if (other == ctas) EXPECT_EQ(step_ns(found), step);
+  }
+}
+
 TEST(SweepTest, AWatchEndsItAndKeepsTheRowsUntilThen) {
   Planner planner = planner_of("mlp", "a100x8");
   std::vector<std::string> heard;
