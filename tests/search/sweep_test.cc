@@ -180,7 +180,9 @@ TEST(SweepTest, TheBestNumberOfThreadBlocksIsSearched) {
     const auto fixed = schedule::with_ctas(schedule::parse_policy(ddp), other);
     const auto step = static_cast<double>(fresh.evaluate(fixed).summary.step_ns);
     EXPECT_LE(step_ns(found), step) << other;
-    if (other == ctas) EXPECT_EQ(step_ns(found), step);
+    if (other == ctas) {
+      EXPECT_EQ(step_ns(found), step);
+    }
   }
 }
 
