@@ -128,7 +128,7 @@ TEST(MergeRuleTest, IsWhatTheRepositoryDoes) {
                            .base_ns = static_cast<double>(random.between(0, 60'000)),
                            .ns_per_byte = 0.25};
     const auto same = [&](Merges merges) {
-      const Partition found = merged_partition(problem, cost, merges);
+      Partition found = merged_partition(problem, cost, merges);
       EXPECT_EQ(found, literally(problem, cost, merges));
       EXPECT_GE(found.finish + Duration(1),
                 exact_partition(problem, std::vector<LinearPiece>{cost}).finish);
