@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,7 +15,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "base/parallel.h"
 #include "cli/export_job.h"
 #include "cli/job_flag.h"
 #include "cli/outputs.h"
@@ -32,6 +30,7 @@
 #include "jobs/variants.h"
 #include "predict/inputs.h"
 #include "predict/job_prediction.h"
+#include "predict/job_search.h"
 #include "predict/prediction.h"
 
 namespace dovetail::cli {
@@ -42,36 +41,24 @@ using nlohmann::ordered_json;
 using predict::For;
 using predict::JobPrediction;
 
-constexpr const char* kAsAsked = "as asked";
+using predict::Decided;
+using predict::JobRow;
+using predict::kAsAsked;
+
 constexpr std::int64_t kUnknownNode = 8;  // ranks of a node where the cluster does not say
-
-struct JobRow {
-  std::string change;
-  JobPrediction found;
-};
-
-// A variant's row, or why it has none; neither where it was not begun.
-struct Tried {
-  std::optional<JobPrediction> found = std::nullopt;
-  std::string refused = {};
-};
 
 struct JobTable {
   std::string text;  // the job as it was typed
   models::Cluster cluster;
-  std::vector<JobRow> rows = {};
-  std::optional<std::size_t> best = std::nullopt;  // of those that fit
-  std::vector<std::string> left_out = {};          // and why
+  predict::JobSearch found = {};
   std::vector<std::string> notes = {};
-  bool interrupted = false;
+
+  [[nodiscard]] const std::vector<JobRow>& rows() const { return found.rows; }
+  [[nodiscard]] std::optional<std::size_t> best() const { return found.best; }
 };
 
 std::vector<jobs::Variant> wanted(const Job& job, const models::Cluster& cluster) {
-  if (job.layout != jobs::Layout{}) {
-    std::vector<jobs::Variant> all = jobs::variants(job);
-    all.insert(all.begin(), {.change = kAsAsked, .job = job});
-    return all;
-  }
+  if (job.layout != jobs::Layout{}) return {{.change = std::string(kAsAsked), .job = job}};
   if (job.batch.global == job.batch.micro) {
     throw InputError("explore: a job without a layout needs gbs=, the samples of a step");
   }
@@ -93,40 +80,27 @@ JobTable tabulate(const ExploreOptions& options) {
   if (!what_if.nothing()) {
     table.notes.insert(table.notes.begin(), "what if: " + to_string(what_if));
   }
-  const std::vector<jobs::Variant> variants = wanted(job, table.cluster);
   const AsksBeforeEnding keep_what_is_found;
-  Progress progress("explore", "job", static_cast<std::int64_t>(variants.size()), options.yes);
-  std::vector<Tried> tried(variants.size());
-  std::mutex showing;
-  parallel_for(variants.size(), [&](std::size_t i) {
-    if (progress.is_interrupted()) return;
-    try {
-      tried[i].found = predict::predict_job(variants[i].job, table.cluster);
-    } catch (const InputError& error) {
-      if (variants[i].change == kAsAsked) throw;
-      tried[i].refused = error.what();
-    }
-    const std::scoped_lock lock(showing);
-    progress.begin(variants[i].change);
-    static_cast<void>(progress.done());
-  });
-  for (std::size_t i = 0; i < variants.size(); ++i) {
-    const std::string& change = variants[i].change;
-    if (tried[i].found) table.rows.push_back({change, std::move(*tried[i].found)});
-    if (!tried[i].refused.empty()) table.left_out.push_back(change + ": " + tried[i].refused);
-  }
-  table.interrupted = progress.is_interrupted();
-  if (table.interrupted)
+  std::optional<Progress> progress;
+  table.found = predict::search_jobs(
+      wanted(job, table.cluster), table.cluster,
+      {.begins =
+           [&](std::size_t jobs) {
+             progress.emplace("explore", "job", static_cast<std::int64_t>(jobs), options.yes);
+           },
+       .goes_on =
+           [&](const std::string& change) {
+             progress->begin(change);
+             return progress->done();
+           }});
+  if (table.found.interrupted)
     table.notes.emplace_back("interrupted: the rows are those that were tried until then");
-  if (table.rows.empty())
-    throw InputError("explore: no layout of " + options.job + " can be priced: " +
-                     (table.left_out.empty() ? "none divides its ranks" : table.left_out.front()));
-  std::ranges::stable_sort(table.rows, {}, step_us);
-  const auto fitting =
-      std::ranges::find_if(table.rows, [](const JobRow& row) { return row.found.fits(); });
-  if (fitting != table.rows.end())
-    table.best = static_cast<std::size_t>(fitting - table.rows.begin());
-  const JobPrediction& first = table.rows.front().found;
+  if (table.rows().empty()) {
+    const std::vector<std::string>& why = table.found.left_out;
+    throw InputError("explore: no layout of " + options.job +
+                     " can be priced: " + (why.empty() ? "none divides its ranks" : why.front()));
+  }
+  const JobPrediction& first = table.rows().front().found;
   for (std::string& note : models::assumptions(table.cluster, jobs::program_of(first.job))) {
     table.notes.push_back(std::move(note));
   }
@@ -145,10 +119,10 @@ double told_apart(const Job& job) {
 
 // Whether public measurements would not bear out that the best one is faster.
 bool is_alike(const JobTable& table, std::size_t row) {
-  if (!table.best || *table.best == row || !table.rows[row].found.fits()) return false;
+  if (!table.best() || *table.best() == row || !table.rows()[row].found.fits()) return false;
   if (!models::is_uncalibrated(table.cluster)) return false;
-  const JobRow& one = table.rows[row];
-  return step_us(table.rows[*table.best]) > (1 - told_apart(one.found.job)) * step_us(one);
+  const JobRow& one = table.rows()[row];
+  return step_us(table.rows()[*table.best()]) > (1 - told_apart(one.found.job)) * step_us(one);
 }
 
 std::optional<predict::StepRange> range_of(const JobPrediction& found) {
@@ -165,10 +139,10 @@ std::string range_text(const JobPrediction& found) {
 
 // "8.1 % less than as asked (17.3 % less to 2.1 % more)"; "" where that is the best, or no interval is known.
 std::string gain_text(const JobTable& table) {
-  const auto asked = std::ranges::find(table.rows, kAsAsked, &JobRow::change);
-  if (!table.best || asked == table.rows.end()) return "";
-  const JobPrediction& best = table.rows[*table.best].found;
-  if (&*asked == &table.rows[*table.best] || best.error == nullptr) return "";
+  const auto asked = std::ranges::find(table.rows(), kAsAsked, &JobRow::change);
+  if (!table.best() || asked == table.rows().end()) return "";
+  const JobPrediction& best = table.rows()[*table.best()].found;
+  if (&*asked == &table.rows()[*table.best()] || best.error == nullptr) return "";
   const predict::Difference more = predict::difference(*best.error, best.step, asked->found.step);
   const auto percent = [](double value) {
     return fixed(std::abs(value), 1) + (value < 0 ? " % less" : " % more");
@@ -193,7 +167,7 @@ std::string percent(std::optional<double> share) {
 // Kinds of communication that any row shows.
 std::vector<For> kinds_shown(const JobTable& table) {
   std::vector<predict::StageParts> shown;
-  for (const JobRow& row : table.rows) shown.push_back(row.found.busiest());
+  for (const JobRow& row : table.rows()) shown.push_back(row.found.busiest());
   return kinds_of(shown);
 }
 
@@ -204,6 +178,23 @@ void print_stages_of(std::ostream& out, const JobTable& table, const JobRow& row
   }
   out << "stages of " << row.change << ":\n";
   print_stages(out, row.found.stages, kinds_shown(table), {memory});
+}
+
+// What each decision gave, where there were several.
+void print_path(std::ostream& out, const JobRow& row) {
+  if (row.path.size() < 2) return;
+  TextTable text({"what each decision gave", "step ms", ""});
+  const Decided* before = nullptr;
+  for (const Decided& decided : row.path) {
+    std::string gain;
+    if (before != nullptr) {
+      const double more = to_us(decided.step) / to_us(before->step) - 1;
+      gain = (more > 0 ? "+" : "") + fixed(100 * more, 1) + " %";
+    }
+    text.add({decided.change, fixed(to_us(decided.step) / 1e3, 1), std::move(gain)});
+    before = &decided;
+  }
+  text.print(out);
 }
 
 // The row as --job says it: in one line, or as what was typed with the change behind it; nothing where neither reads
@@ -243,13 +234,13 @@ std::vector<std::string> ways_to(const JobTable& table, const JobRow& row) {
 }
 
 std::string verdict_on(const JobTable& table, std::size_t row) {
-  if (!table.rows[row].found.fits()) return "does not fit";
-  if (table.best == row) return "best";
+  if (!table.rows()[row].found.fits()) return "does not fit";
+  if (table.best() == row) return "best";
   return is_alike(table, row) ? "alike" : "";
 }
 
 void print_job_table(std::ostream& out, const JobTable& table) {
-  const Job& job = table.rows.front().found.job;
+  const Job& job = table.rows().front().found.job;
   out << table.text << " on " << table.cluster.name << ": " << counted(job.layout.world(), "GPU")
       << ", " << job.tokens() << " tokens a step; predicted (simulated), dovetail "
       << DOVETAIL_VERSION << '\n';
@@ -258,17 +249,17 @@ void print_job_table(std::ostream& out, const JobTable& table) {
         << jobs::parameters(job.model) << " frozen ones\n";
   }
   print_notes(out, table.notes);
-  for (const std::string& line : table.left_out) out << "  left out: " << line << '\n';
+  for (const std::string& line : table.found.left_out) out << "  left out: " << line << '\n';
   const std::vector<For> kinds = kinds_shown(table);
   std::vector<std::string> header = {"job", "step ms", "p5 to p95", "tokens/s/GPU", "MFU"};
   for (const For kind : kinds) header.push_back("exposed " + std::string(to_string(kind)));
   header.insert(header.end(), {"bubble", "peak GiB", ""});
   TextTable text(std::move(header));
-  for (std::size_t i = 0; i < table.rows.size(); ++i) {
-    const JobPrediction& found = table.rows[i].found;
+  for (std::size_t i = 0; i < table.rows().size(); ++i) {
+    const JobPrediction& found = table.rows()[i].found;
     const predict::StageParts& stage = found.busiest();
     std::vector<std::string> cells = {
-        table.rows[i].change, fixed(to_us(found.step) / 1e3, 1), range_text(found),
+        table.rows()[i].change, fixed(to_us(found.step) / 1e3, 1), range_text(found),
         fixed(found.figures.tokens_per_s_per_gpu, 0), percent(found.figures.mfu)};
     for (const For kind : kinds) cells.push_back(fixed(to_us(stage.exposed_of(kind)) / 1e3, 1));
     cells.push_back(fixed(to_us(stage.bubble) / 1e3, 1));
@@ -278,7 +269,7 @@ void print_job_table(std::ostream& out, const JobTable& table) {
   }
   text.print(out);
   const double apart = 100 * told_apart(job);
-  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+  for (std::size_t i = 0; i < table.rows().size(); ++i) {
     if (!is_alike(table, i)) continue;
     out << "alike: predicted within " << fixed(apart, 0)
         << " % of the best; of layouts so close, public measurements have the predicted order too "
@@ -288,7 +279,7 @@ void print_job_table(std::ostream& out, const JobTable& table) {
   out << "ms of the stage with the least bubble; MFU by "
       << (job.lora > 0 ? "what is computed (of a frozen weight 4 FLOP a token), attention whole\n"
                        : "3 x forward, attention whole (PaLM)\n");
-  for (const JobRow& row : table.rows) {
+  for (const JobRow& row : table.rows()) {
     if (row.found.fits() || row.change != kAsAsked) continue;
     out << "as asked it takes " << gib_text(row.found.peak()) << " of "
         << gib_text(*row.found.capacity) << " GiB";
@@ -296,12 +287,13 @@ void print_job_table(std::ostream& out, const JobTable& table) {
     out << (change ? "; smallest change that fits: " + *change : "; no single change makes it fit")
         << '\n';
   }
-  if (!table.best) {
+  if (!table.best()) {
     out << "best: none fits\n";
     return;
   }
-  const JobRow& best = table.rows[*table.best];
+  const JobRow& best = table.rows()[*table.best()];
   print_stages_of(out, table, best);
+  print_path(out, best);
   const std::string gain = gain_text(table);
   out << "best: " << best.change << (gain.empty() ? "" : ", ") << gain << '\n';
   const char* label = "to use it: ";
@@ -312,14 +304,19 @@ void print_job_table(std::ostream& out, const JobTable& table) {
 }
 
 ordered_json row_of(const JobTable& table, std::size_t at) {
-  const JobRow& row = table.rows[at];
+  const JobRow& row = table.rows()[at];
   const JobPrediction& found = row.found;
   ordered_json stages = ordered_json::array();
   for (std::size_t i = 0; i < found.stages.size(); ++i) {
     stages.push_back(stage_json(found.stages[i]));
     stages.back()["memory_bytes"] = found.memory[i].total().count();
   }
+  ordered_json path = ordered_json::array();
+  for (const Decided& decided : row.path) {
+    path.push_back({{"change", decided.change}, {"step_us", to_us(decided.step)}});
+  }
   return {{"change", row.change},
+          {"path", std::move(path)},
           {"job", jobs::to_string(found.job)},
           {"policy", found.policy},
           {"step_us", to_us(found.step)},
@@ -335,27 +332,27 @@ ordered_json row_of(const JobTable& table, std::size_t at) {
 
 std::string job_table_json(const JobTable& table) {
   ordered_json rows = ordered_json::array();
-  for (std::size_t i = 0; i < table.rows.size(); ++i) rows.push_back(row_of(table, i));
+  for (std::size_t i = 0; i < table.rows().size(); ++i) rows.push_back(row_of(table, i));
   const ordered_json document = {
       {"schema", "dovetail.jobs/1"},
       {"kind", "jobs"},
       {"origin", "simulated"},
       {"job", table.text},
       {"cluster", table.cluster.name},
-      {"world_size", table.rows.front().found.job.layout.world()},
-      {"tokens", table.rows.front().found.job.tokens()},
-      {"parameters", jobs::parameters(table.rows.front().found.job.model)},
-      {"trained_parameters", jobs::trained_parameters(table.rows.front().found.job)},
+      {"world_size", table.rows().front().found.job.layout.world()},
+      {"tokens", table.rows().front().found.job.tokens()},
+      {"parameters", jobs::parameters(table.rows().front().found.job.model)},
+      {"trained_parameters", jobs::trained_parameters(table.rows().front().found.job)},
       {"notes", table.notes},
       {"rows", std::move(rows)},
-      {"best", table.best ? ordered_json(*table.best) : ordered_json(nullptr)},
-      {"left_out", table.left_out}};
+      {"best", table.best() ? ordered_json(*table.best()) : ordered_json(nullptr)},
+      {"left_out", table.found.left_out}};
   return document.dump(1) + "\n";
 }
 
 report::Report report_of(const PageOptions& page, const JobTable& table) {
   report::Report report = start_page(page, table.text + " on " + table.cluster.name);
-  const Job& first = table.rows.front().found.job;
+  const Job& first = table.rows().front().found.job;
   report.facts = {{"job", table.text},
                   {"machine", table.cluster.name},
                   {"GPUs", std::to_string(first.layout.world())},
@@ -365,14 +362,14 @@ report::Report report_of(const PageOptions& page, const JobTable& table) {
   }
   add_notes(report, table.notes);
   report.results.push_back(job_table_json(table));
-  const JobRow& shown = table.rows[table.best.value_or(0)];
+  const JobRow& shown = table.rows()[table.best().value_or(0)];
   const auto [program, costs] = predict::lower_job(shown.found.job, table.cluster);
   add_timeline(report, shown.change,
                {.program = program,
                 .costs = costs,
                 .steady = predict::steady_state(program, costs),
                 .workload = jobs::to_string(shown.found.job)});
-  if (table.best) std::ranges::move(ways_to(table, shown), std::back_inserter(report.next));
+  if (table.best()) std::ranges::move(ways_to(table, shown), std::back_inserter(report.next));
   return report;
 }
 
@@ -406,7 +403,7 @@ int explore_job(const ExploreOptions& options, std::ostream& out) {
   put_document(
       options.document, [&] { return job_table_json(table); }, out);
   if (!replaces_report(options.document)) print_job_table(out, table);
-  return table.interrupted ? kInterrupted : 0;
+  return table.found.interrupted ? kInterrupted : 0;
 }
 
 }  // namespace dovetail::cli

@@ -420,6 +420,11 @@ std::vector<std::string> changes(const Job& job) {
   return list;
 }
 
+bool fits(const Job& job, Bytes capacity) {
+  const std::vector<StageMemory> stages = memory_of(job);
+  return stages[fullest(stages)].total() <= capacity;
+}
+
 }  // namespace
 
 Bytes StageMemory::allocated() const {
@@ -472,16 +477,30 @@ std::string describe(const StageMemory& memory) {
 }
 
 std::optional<std::string> smallest_change(const Job& job, Bytes capacity) {
-  const auto fits = [&](const Job& other) {
-    const std::vector<StageMemory> stages = memory_of(other);
-    return stages[fullest(stages)].total() <= capacity;
-  };
-  if (fits(job)) return std::nullopt;
+  if (fits(job, capacity)) return std::nullopt;
   for (std::string& change : changes(job)) {
     const std::optional<Job> other = with_options(job, change);
-    if (other && fits(*other)) return std::move(change);
+    if (other && fits(*other, capacity)) return std::move(change);
   }
   return std::nullopt;
+}
+
+std::optional<std::string> fewest_recomputed(const Job& job, Bytes capacity) {
+  const std::int64_t chunks = job.layout.pp * job.layout.vp;
+  const std::int64_t most = (job.model.layers + chunks - 1) / chunks;
+  const auto is_enough = [&](std::int64_t layers) {
+    Job other = job;
+    other.recompute = Recompute::Full;
+    other.recompute_layers = layers;
+    return fits(other, capacity);
+  };
+  if (!is_enough(most)) return std::nullopt;
+  std::int64_t enough = most;
+  for (std::int64_t low = 0; enough - low > 1;) {
+    const std::int64_t middle = (low + enough) / 2;
+    (is_enough(middle) ? enough : low) = middle;
+  }
+  return "recompute=full,recompute_layers=" + std::to_string(enough);
 }
 
 }  // namespace dovetail::jobs

@@ -94,4 +94,7 @@ std::string describe(const StageMemory& memory);
 // that cost most, the world and the batch as they are. Nothing where none does or the job fits.
 std::optional<std::string> smallest_change(const Job& job, Bytes capacity);
 
+// "recompute=full,recompute_layers=12": the fewest layers to recompute with which every stage fits; nothing where none do.
+std::optional<std::string> fewest_recomputed(const Job& job, Bytes capacity);
+
 }  // namespace dovetail::jobs

@@ -4,6 +4,7 @@
 #include "jobs/variants.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -79,6 +80,12 @@ std::vector<Variant> variants(const Job& job) {
     const std::optional<Job> balanced = with_options(job, layers);
     if (balanced && in_effect(*balanced) != in_effect(job)) add(layers);
   }
+  if (job.model.experts) {
+    add("ep=" + std::to_string(2 * job.layout.ep));
+    if (job.layout.ep % 2 == 0) add("ep=" + std::to_string(job.layout.ep / 2));
+  }
+  add("mbs=" + std::to_string(2 * job.batch.micro));
+  if (job.batch.micro % 2 == 0) add("mbs=" + std::to_string(job.batch.micro / 2));
   if (job.layout.tp > 1) add(job.async_tp ? "async_tp=no" : "async_tp=yes");
   return found;
 }
@@ -89,15 +96,23 @@ std::vector<Variant> layouts(const Job& job, std::int64_t world, std::int64_t no
   plain.layout =
       Layout{.sp = job.layout.sp, .cp = job.layout.cp, .ep = job.layout.ep, .etp = job.layout.etp};
   plain.zero = Zero::Nothing;
+  const std::int64_t experts = job.model.experts ? job.model.experts->count : 1;
   for (std::int64_t tp = 1; tp <= node; tp *= 2) {
     for (std::int64_t pp = 1; pp <= world / tp; pp *= 2) {
       if (world % (tp * pp * plain.layout.cp) != 0) continue;
       const std::int64_t left = world / (tp * pp * plain.layout.cp);
       const std::string replicas = std::to_string(left);
       const std::string degrees = "tp=" + std::to_string(tp) + ",pp=" + std::to_string(pp);
-      const auto add = [&](const std::string& options) {
+      const auto add_one = [&](const std::string& options) {
         if (auto other = with_options(plain, options))
           found.push_back({options, *std::move(other)});
+      };
+      // Experts where the job has them, and where nobody said, as far apart as a node goes.
+      const std::int64_t apart = std::bit_floor(
+          static_cast<std::uint64_t>(std::min({experts, node, left * tp * plain.layout.cp})));
+      const auto add = [&](const std::string& options) {
+        add_one(options);
+        if (plain.layout.ep == 1 && apart > 1) add_one(options + ",ep=" + std::to_string(apart));
       };
       if (left == 1) {
         add(degrees);

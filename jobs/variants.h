@@ -2,7 +2,7 @@
 //
 //   variants(job)     single changes: recompute=full, zero=1, vp=2, ...; each with the options that differ
 //   layouts(job, 64)  the model over 64 ranks: powers of two for tp, up to a node, and for pp; what is left as
-//                     replicas with sharded optimizer states (zero=1) or as shards (dp_shard)
+//                     replicas with sharded optimizer states (zero=1) or as shards (dp_shard); experts whole, and over a node
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

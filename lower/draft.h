@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -67,6 +68,16 @@ struct GatherPlan {
   OpId update = {};                        // of the bucket
 };
 
+// Ops that stand in the same order in every micro-step: those of one virtual stage and phase. Sends apart, as a receive may
+// stand before the reader of another message.
+struct Repeated {
+  std::int32_t micro_step = 0;
+  std::int32_t stage = 0;
+  Phase phase = Phase::Forward;
+  bool sends = false;
+  friend auto operator<=>(const Repeated&, const Repeated&) = default;
+};
+
 struct Draft {
   const Schedule& schedule;
   ScheduledProgram out = {};  // out.program is the rewritten Program
@@ -79,11 +90,11 @@ struct Draft {
   std::vector<GatherPlan> gathers = {};
   std::int32_t next_command = 0;
   std::int32_t next_event = 0;
-  // Of index_ops (survey.h): where an op stands; of each micro-step the positions of its ops but the optimizer's, and at
-  // which place among them an op stands.
+  // Of index_ops (survey.h): where an op stands; of each Repeated the positions of its ops, and at which place among them an
+  // op stands.
   IdTable<OpId, std::size_t> positions{kEnd};
-  std::vector<std::vector<std::size_t>> repeated = {};
-  std::vector<std::size_t> place_in_step = {};
+  std::map<Repeated, std::vector<std::size_t>> repeated = {};
+  std::vector<std::size_t> place = {};
 
   [[nodiscard]] const Program& program() const { return out.program; }
   // "schedule naive: bucket 3", as messages begin.

@@ -3,9 +3,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lower/survey.h"
 
-#include "base/error.h"
-
 #include <algorithm>
+#include <variant>
+
+#include "base/error.h"
 
 namespace dovetail::schedule::internal {
 namespace {
@@ -20,6 +21,14 @@ bool is_in_backward(const Draft& draft, const Op& op) {
   return std::ranges::none_of(op.writes, [&](TensorId id) {
     return draft.program().tensor(id).kind == TensorKind::MergedGradient;
   });
+}
+
+Repeated repeated(const Op& op, std::int32_t micro_step) {
+  const auto* work = std::get_if<CollectiveWork>(&op.work);
+  return {.micro_step = micro_step,
+          .stage = op.stage,
+          .phase = op.phase,
+          .sends = work != nullptr && work->kind == Collective::SendRecv};
 }
 
 }  // namespace
@@ -84,25 +93,22 @@ std::size_t position_of(const Draft& draft, const RoleDraft& role, const std::st
   if (!is_repeated(program.ops[at])) {
     return role.backward_end[static_cast<std::size_t>(micro_step)];
   }
-  // Every micro-step repeats the same ops in the same order.
-  const std::vector<std::size_t>& ops = draft.repeated[static_cast<std::size_t>(micro_step)];
-  const std::size_t place = draft.place_in_step[at];
-  DOVETAIL_CHECK(place < ops.size())
+  const auto alike = draft.repeated.find(repeated(program.ops[at], micro_step));
+  DOVETAIL_CHECK(alike != draft.repeated.end() && draft.place[at] < alike->second.size())
       << "micro-step " << micro_step << " lacks a repetition of op " << id;
-  return ops[place];
+  return alike->second[draft.place[at]];
 }
 
 void index_ops(Draft& draft) {
   const Program& program = draft.program();
   draft.positions.reserve(program.ops.size());
-  draft.repeated.resize(static_cast<std::size_t>(program.micro_steps));
-  draft.place_in_step.assign(program.ops.size(), kEnd);
+  draft.place.assign(program.ops.size(), kEnd);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     draft.positions[op.id] = i;
     if (op.phase == Phase::Optimizer) continue;
-    std::vector<std::size_t>& ops = draft.repeated[static_cast<std::size_t>(op.micro_step)];
-    draft.place_in_step[i] = ops.size();
+    std::vector<std::size_t>& ops = draft.repeated[repeated(op, op.micro_step)];
+    draft.place[i] = ops.size();
     ops.push_back(i);
   }
 }

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <future>
 
 #include "base/error.h"
+#include "base/parallel.h"
 #include "search/planner.h"
 
 namespace dovetail::search {
@@ -51,13 +51,12 @@ std::vector<bool> alike(const schedule::Program& program, const models::Costs& c
     }
     return nearer;
   };
-  std::vector<std::future<std::vector<double>>> all;
-  for (const models::CostRange& range : ranges) {
-    for (const double factor : {range.low, range.high})
-      all.push_back(std::async(std::launch::async, nearer_by, range.part, factor));
-  }
-  for (auto& one : all) {
-    const std::vector<double> nearer = one.get();
+  std::vector<std::vector<double>> all(2 * ranges.size());
+  parallel_for(all.size(), [&](std::size_t i) {
+    const models::CostRange& range = ranges[i / 2];
+    all[i] = nearer_by(range.part, i % 2 == 0 ? range.low : range.high);
+  });
+  for (const std::vector<double>& nearer : all) {
     for (std::size_t i = 0; i < squares.size(); ++i) squares[i] += nearer[i] * nearer[i];
   }
   std::vector<bool> found(schedules.size());

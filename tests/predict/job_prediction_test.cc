@@ -9,7 +9,9 @@
 #include <string>
 #include <variant>
 
+#include "jobs/program.h"
 #include "jobs/text.h"
+#include "policies/policies.h"
 #include "predict/inputs.h"
 #include "predict/prediction.h"
 
@@ -42,6 +44,22 @@ INSTANTIATE_TEST_SUITE_P(Jobs, ManyMicroBatchesTest,
                                            "llama3_8b:pp=2,vp=2,tp=2,dp=2,gbs=48,seq=2048",
                                            "llama3_8b:pp=2,dp=4,zero=1,gbs=72,seq=2048",
                                            "qwen3_0.6b:pp=2,dp=4,zero=1,gbs=72,seq=2048"));
+
+// Collectives that leave the compute stream meet those of the other ranks in every order of a pipeline.
+TEST(LowerJobTest, EveryOrderIsLegalWithItsCollectivesAsync) {
+  const models::Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models");
+  for (const char* const order : {"schedule=1f1b", "schedule=interleaved,vp=2",
+                                  "schedule=zero-bubble", "schedule=zbv,vp=2"}) {
+    for (const char* const zero : {"", ",zero=1"}) {
+      const jobs::Job job = jobs::parse_job(
+          "llama3_8b:tp=2,pp=2,dp=2,gbs=16,seq=1024,async_tp=yes," + std::string(order) + zero);
+      const schedule::Program program = jobs::program_of(job);
+      const schedule::Schedule schedule = schedule::make_schedule(
+          program, schedule::parse_policy(predict_job(job, cluster).policy));
+      EXPECT_NO_THROW(static_cast<void>(lower_and_verify(program, schedule, order))) << zero;
+    }
+  }
+}
 
 TEST(OwnTravelTest, ReductionsThatAreWaitedForMakeAStepLongerMatrixByMatrixMost) {
   const jobs::Job job = jobs::parse_job("qwen3_0.6b:dp_shard=8,gbs=8,seq=4096");
