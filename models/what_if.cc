@@ -82,7 +82,7 @@ void parse_one(const std::string& key, const std::string& value, WhatIf& what_if
 }  // namespace
 
 WhatIf parse_what_if(const std::string& text) {
-  WhatIf what_if;
+  WhatIf what_if{.is_given = !text.empty()};
   std::set<std::string> seen;
   std::istringstream list(text);
   for (std::string part; std::getline(list, part, ',');) {

@@ -23,8 +23,9 @@ struct WhatIf {
   double link = 1, latency = 1, compute = 1, host = 1;
   std::string gpu = {};  // "": the cluster's own
   std::optional<std::int64_t> world = std::nullopt;
+  bool is_given = false;  // by somebody: link=1x says that the link is as it is
 
-  [[nodiscard]] bool nothing() const { return *this == WhatIf{}; }
+  [[nodiscard]] bool nothing() const { return *this == WhatIf{.is_given = is_given}; }
   friend bool operator==(const WhatIf&, const WhatIf&) = default;
 };
 

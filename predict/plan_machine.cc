@@ -99,7 +99,7 @@ Machine named_machine(const PlanMachineOptions& options, const schedule::Plan& p
 
 std::optional<Duration> bound_on(const schedule::Plan& plan, const std::string& cluster,
                                  const models::WhatIf& what_if) {
-  if (!cluster.empty() || !what_if.nothing() || !plan.summary.predicted) return std::nullopt;
+  if (!cluster.empty() || what_if.is_given || !plan.summary.predicted) return std::nullopt;
   return plan.summary.predicted->lower_bound;
 }
 
@@ -110,7 +110,7 @@ PlanAndMachine plan_on_workload(const std::string& path, InputOptions wanted) {
   if (wanted.layout || !is_profile(wanted.workload, wanted.data_dir)) {
     if (!wanted.layout) wanted.world = made.program.world_size;
     if (wanted.cluster.empty()) {
-      if (wanted.what_if.nothing()) {
+      if (!wanted.what_if.is_given) {
         wanted.what_if = own_what_if(made.summary);
         wanted.what_if.world.reset();  // the plan has its ranks
       }
@@ -134,7 +134,7 @@ PlanAndMachine plan_on_workload(const std::string& path, InputOptions wanted) {
 
 Machine machine_of(PlanMachineOptions options, schedule::Plan& plan) {
   refuse_world(options.what_if);
-  if (options.cluster.empty() && options.what_if.nothing()) {
+  if (options.cluster.empty() && !options.what_if.is_given) {
     options.what_if = own_what_if(plan.summary);
   } else {
     plan.summary.what_if = to_string(options.what_if);

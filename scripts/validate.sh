@@ -17,6 +17,7 @@
 #               variants: the naive program, Paddle's pass, sharded updates (batches of 1 and 2,
 #               parameters gathered after the update or in the next forward) and gradients summed over
 #               2 and 4 micro-steps (reduced in every one, after the last, in the last)
+#               systems: what is searched beside what frameworks and papers do by themselves
 #   --steps     measured steps of a schedule per round (3)
 #   --time      rounds until both figures are known to 1 %, at most this long (4min)
 #   --disturb   takes core 0 away for so many percent of the time in bursts of so many milliseconds
@@ -105,7 +106,27 @@ case $set_name in
       gradient-merge:cap=8MiB,k=4,sync=last
     )
     ;;
-  *) echo "validate.sh: --set is groupings or variants, not $set_name" >&2; exit 2 ;;
+  systems)
+    policies=(
+      exact
+      exact:wait=end-of-backward
+      exact:mode=copy,wait=end-of-backward
+      sharded:p=1,gather=next-forward,mode=view+exact
+      ddp
+      ddp:mode=view
+      horovod
+      xla
+      megatron
+      deepspeed
+      paddle-pass
+      mg-wfbp
+      asc-wfbp
+      dear
+      per-tensor
+      no-overlap
+    )
+    ;;
+  *) echo "validate.sh: --set is groupings, variants or systems, not $set_name" >&2; exit 2 ;;
 esac
 
 rm -rf "$out"

@@ -109,6 +109,21 @@ void expect_same_document(const std::string& command, const std::string& file) {
   EXPECT_EQ(ordered_json::parse(read_file(file)), printed) << command;
 }
 
+// A plan keeps what was asked of its machine, unless somebody asks anything else, be it for the machine as it is.
+TEST_F(CommandLineTest, APlanIsPredictedOnItsOwnWhatIfUnlessOneIsGiven) {
+  const std::string plan = path("plan.json");
+  const auto step = [&](const std::string& what_if) {
+    return document("predict " + plan + what_if + " --json")["rows"][0]["step_us"]
+        .get<double>();
+  };
+  ASSERT_EQ(ask(std::string(kPlan) + " -o " + plan).code, 0);
+  const double as_it_is = step("");
+  ASSERT_EQ(ask(std::string(kPlan) + " --what-if link=0.25x -o " + plan).code, 0);
+  EXPECT_GT(step(""), as_it_is);
+  EXPECT_EQ(step(" --what-if link=0.25x"), step(""));
+  EXPECT_LT(step(" --what-if link=1x"), step(""));
+}
+
 TEST_F(CommandLineTest, JsonIsTheFileThatOutputWrites) {
   for (const std::string command : {"show a100x8", "show mlp", "show policies",
                                     "reshard --shape 8x8 --mesh 4 --from 'S(0)' --to 'S(1)'",
