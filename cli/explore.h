@@ -48,6 +48,7 @@ struct ExploreOptions {
   std::vector<std::string> plans;  // plan files of the same workload: a row for each
   DocumentOptions document;
   bool yes = false;       // also where it takes hours
+  bool all = false;       // every row of a job's table
   bool plot = false;      // draw the plot ...
   bool terminal = false;  // ... which is the default here
   PageOptions page;

@@ -239,7 +239,25 @@ std::string verdict_on(const JobTable& table, std::size_t row) {
   return is_alike(table, row) ? "alike" : "";
 }
 
-void print_job_table(std::ostream& out, const JobTable& table) {
+// The rows to print: all, or the fastest that fit, a few that would be faster than the best, the best and the job as
+// asked.
+std::vector<std::size_t> rows_shown(const JobTable& table, bool all) {
+  constexpr std::size_t kFitting = 10;
+  constexpr std::size_t kTooLarge = 3;
+  std::vector<std::size_t> shown;
+  std::size_t fitting = 0;
+  std::size_t too_large = 0;
+  for (std::size_t i = 0; i < table.rows().size(); ++i) {
+    const JobRow& row = table.rows()[i];
+    const bool is_early = row.found.fits()
+                              ? fitting++ < kFitting
+                              : (fitting == 0 || !table.best()) && too_large++ < kTooLarge;
+    if (all || is_early || table.best() == i || row.change == kAsAsked) shown.push_back(i);
+  }
+  return shown;
+}
+
+void print_job_table(std::ostream& out, const JobTable& table, bool all) {
   const Job& job = table.rows().front().found.job;
   out << table.text << " on " << table.cluster.name << ": " << counted(job.layout.world(), "GPU")
       << ", " << job.tokens() << " tokens a step; predicted (simulated), dovetail "
@@ -255,7 +273,8 @@ void print_job_table(std::ostream& out, const JobTable& table) {
   for (const For kind : kinds) header.push_back("exposed " + std::string(to_string(kind)));
   header.insert(header.end(), {"bubble", "peak GiB", ""});
   TextTable text(std::move(header));
-  for (std::size_t i = 0; i < table.rows().size(); ++i) {
+  const std::vector<std::size_t> shown = rows_shown(table, all);
+  for (const std::size_t i : shown) {
     const JobPrediction& found = table.rows()[i].found;
     const predict::StageParts& stage = found.busiest();
     std::vector<std::string> cells = {
@@ -268,6 +287,8 @@ void print_job_table(std::ostream& out, const JobTable& table) {
     text.add(std::move(cells));
   }
   text.print(out);
+  if (const std::size_t more = table.rows().size() - shown.size(); more > 0)
+    out << counted(more, "more row") << ": --all\n";
   const double apart = 100 * told_apart(job);
   for (std::size_t i = 0; i < table.rows().size(); ++i) {
     if (!is_alike(table, i)) continue;
@@ -402,7 +423,7 @@ int explore_job(const ExploreOptions& options, std::ostream& out) {
   }
   put_document(
       options.document, [&] { return job_table_json(table); }, out);
-  if (!replaces_report(options.document)) print_job_table(out, table);
+  if (!replaces_report(options.document)) print_job_table(out, table, options.all);
   return table.found.interrupted ? kInterrupted : 0;
 }
 

@@ -110,6 +110,7 @@ void bind_explore(CLI::App& app, ExploreOptions& options, Action& action) {
   command.add_option("--mode", options.mode, "view or copy, for every policy");
   command.add_option("--wait", options.wait, "first-use or end-of-backward, for every policy");
   command.add_flag("--yes", options.yes, "also where it takes hours");
+  command.add_flag("--all", options.all, "with --job: every row, not only the fastest");
   options.terminal = ::isatty(STDOUT_FILENO) == 1;
   command.add_flag("--plot", options.plot, "text plot (default on a terminal)");
   bind_page(command, options.page);

@@ -113,8 +113,7 @@ void expect_same_document(const std::string& command, const std::string& file) {
 TEST_F(CommandLineTest, APlanIsPredictedOnItsOwnWhatIfUnlessOneIsGiven) {
   const std::string plan = path("plan.json");
   const auto step = [&](const std::string& what_if) {
-    return document("predict " + plan + what_if + " --json")["rows"][0]["step_us"]
-        .get<double>();
+    return document("predict " + plan + what_if + " --json")["rows"][0]["step_us"].get<double>();
   };
   ASSERT_EQ(ask(std::string(kPlan) + " -o " + plan).code, 0);
   const double as_it_is = step("");

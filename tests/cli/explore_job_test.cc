@@ -63,6 +63,19 @@ TEST(ExploreJobTest, SaysWhereTheStepAndTheGainMayLie) {
   EXPECT_THAT(far, HasSubstr("than as asked (public ratios of two layouts there: off by up to x"));
 }
 
+TEST(ExploreJobTest, ShowsTheFastestRowsAndTheJobAsAsked) {
+  const std::string job = kTiny + ":dp=8,gbs=64,recompute=full,zero=0";
+  const std::string few = explored(job, "h100x8");
+  EXPECT_THAT(few, ::testing::ContainsRegex("\n[0-9]+ more rows?: --all\n"));
+  EXPECT_THAT(few, HasSubstr("\nas asked "));
+  ExploreOptions options = options_of(job, "h100x8");
+  options.all = true;
+  std::ostringstream all;
+  EXPECT_EQ(explore(options, all), 0);
+  EXPECT_THAT(all.str(), Not(HasSubstr("--all")));
+  EXPECT_GT(all.str().size(), few.size());
+}
+
 // Of 4 layers each 4 adapters of 64 + 64 and 3 of 64 + 128, 4 wide.
 TEST(ExploreJobTest, SaysWhatOfALoraJobTrains) {
   const std::string text = explored(kTiny + ":dp_shard=2,lora=4", "h100x8");
@@ -76,7 +89,11 @@ TEST(ExploreJobTest, SaysWhatOfALoraJobTrains) {
 }
 
 TEST(ExploreJobTest, WithoutALayoutAllOfThemAreTried) {
-  const std::string text = explored(kTiny + ":gbs=8", "h100x8");
+  ExploreOptions options = options_of(kTiny + ":gbs=8", "h100x8");
+  options.all = true;
+  std::ostringstream out;
+  EXPECT_EQ(explore(options, out), 0);
+  const std::string text = out.str();
   EXPECT_THAT(text, HasSubstr("tp=1,pp=1,dp_shard=8"));
   EXPECT_THAT(text, HasSubstr("tp=4,pp=2 "));
   EXPECT_THAT(text, HasSubstr("tp=2,pp=2,dp=2,zero=1"));
