@@ -5,7 +5,7 @@
 # that both are of the same minute.
 #
 #   sudo scripts/validate_torch.sh [--models LIST] [--rounds N] [--steps N] [--rate RATE] [--tool FILE] [--python FILE]
-#                                  [--out DIR] [--show replan]
+#                                  [--out DIR] [--show replan|fsdp]
 #
 #   --models   of mlp (45 MB in 14 uneven gradients), transformer (50 MB in 101), deep (15 MB in 300); default all
 #   --rounds   over all settings (3); --steps of a setting per round (8), the first of which is not counted
@@ -16,6 +16,9 @@
 #              half-way, and prints the medians of windows of 20 steps: DDP's default, planned, the same plan on the slower
 #              link, planned again, and DDP's default there (scripts/replan_torch_rank.py). Logs go to OUT/MODEL.replan/.
 #              A plan changes where the rate decides what is best: --models transformer --rate 3gbit, mlp at 2gbit
+#              fsdp: predicted and measured steps of FSDP2 instead of DDP (PyTorch 2.6; scripts/torch_root.sh makes a root):
+#              groups of layers, gathers ahead, parameters kept, with FSDP2's own collectives, which block here, and with
+#              dovetail_torch.OverlappedCollectives (scripts/fsdp_torch_rank.py)
 #
 # On two idle cores all three models take eight to nine minutes; other programs must be quiet then.
 #
@@ -48,8 +51,10 @@ while (($# > 0)); do
     --python) python=$2 ;;
     --out) out=$2 ;;
     --show)
-      [[ $2 == replan ]] || { echo "validate_torch.sh: --show $2: expected replan" >&2; exit 2; }
-      script=replan_torch_rank.py
+      case $2 in
+        replan | fsdp) script=$2_torch_rank.py ;;
+        *) echo "validate_torch.sh: --show $2: expected replan or fsdp" >&2; exit 2 ;;
+      esac
       ;;
     *) echo "validate_torch.sh: unknown option $1; see the first lines of this script" >&2; exit 2 ;;
   esac

@@ -4,6 +4,8 @@
     $ dovetail plan --workload job.json --policy exact -o plan.json
     model = dovetail_torch.apply(model, "plan.json", optimizer=optimizer)          # on every rank
 
+    dovetail_torch.capture_sharded(model, forward, make_optimizer, path="step.json", cluster="link.json")  # for FSDP2
+
     dovetail_torch.describe(model, example, file="job.json")   # in place of capture: a model that runs nowhere yet
     model = dovetail_torch.ReplannedModel(model, forward, optimizer, tool="dovetail")  # all of that, again and again
 
@@ -20,6 +22,7 @@ from dovetail_torch.hooks import PlannedModel
 from dovetail_torch.plan import Plan, PlanError, PlanMismatch, read_plan
 from dovetail_torch.record import record
 from dovetail_torch.replan import ReplannedModel
+from dovetail_torch.sharded import OverlappedCollectives, capture_sharded
 
-__all__ = ["Plan", "PlanError", "PlanMismatch", "PlannedModel", "ReplannedModel", "apply", "capture",
-           "check", "describe", "read_plan", "record"]
+__all__ = ["OverlappedCollectives", "Plan", "PlanError", "PlanMismatch", "PlannedModel", "ReplannedModel", "apply",
+           "capture", "capture_sharded", "check", "describe", "read_plan", "record"]

@@ -36,6 +36,9 @@ from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hoo
 from torch.nn.parallel import DistributedDataParallel
 
 LIMITS = {"outside_cpu": 0.05, "steal": 0.01, "step_spread": 0.05, "fit_residual": 0.02}
+# Of one tensor each; 2.14 gave them new names.
+ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+REDUCE_SCATTER = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 KNOWN_DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -170,14 +173,24 @@ def _step_times(steps, count):
     return times, [_median(column) for column in zip(*ready)]
 
 
-# ---- all-reduces
+# ---- collectives
 
-def _timed_all_reduce(tensors, clock, device, group):
+def _starter(collective, size, device, group):
+    """Starts a collective of one message of `size` bytes, as often as it is called; of sharding, whole shards of it."""
+    ranks = dist.get_world_size(group)
+    whole = torch.zeros(size // 4, device=device)
+    shard = whole[:size // 4 // ranks].clone()
+    return {"all-reduce": lambda: dist.all_reduce(whole, group=group, async_op=True),
+            "all-gather": lambda: ALL_GATHER(whole, shard, group=group, async_op=True),
+            "reduce-scatter": lambda: REDUCE_SCATTER(shard, whole, group=group, async_op=True)}[collective]
+
+
+def _timed(starters, clock, device, group):
     """us from the start of the first to the end of the last, of this rank."""
     _barrier(device, group)
     clock.settle()
     start = clock.now()
-    for work in [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors]:
+    for work in [starter() for starter in starters]:
         work.wait()
     end = clock.now()
     clock.settle()
@@ -191,21 +204,27 @@ def _sizes(largest):
     return sizes
 
 
-def _all_reduce_table(largest, repetitions, clock, device, group):
+def _collective_table(collective, largest, repetitions, clock, device, group):
     """[(bytes, us)] alone, and [(bytes each, us for 8)] in a row; medians, after one that is not counted."""
     alone, queue = [], []
     for size in _sizes(largest):
+        if collective != "all-reduce":
+            unit = 4 * dist.get_world_size(group)
+            size = max(1, size // unit) * unit
+            if alone and alone[-1][0] >= size:
+                continue
+        starter = _starter(collective, size, device, group)
         times = []
         for turn in range(repetitions + 1):
             time.sleep(0.005)  # a link that gives credit after a pause does so here
-            took = _timed_all_reduce([torch.zeros(size // 4, device=device)], clock, device, group)
+            took = _timed([starter], clock, device, group)
             if turn > 0:
                 times.append(took)
         alone.append((size, _median(times)))
-    for size in [size for size in _sizes(largest) if 16384 <= size <= (2 << 20)]:
-        tensors = [torch.zeros(size // 4, device=device) for _ in range(8)]
-        times = [_timed_all_reduce(tensors, clock, device, group) for _ in range(max(3, repetitions // 2) + 1)]
-        queue.append((size, _median(times[1:])))
+        if 16384 <= size <= (2 << 20):
+            starters = [_starter(collective, size, device, group) for _ in range(8)]
+            times = [_timed(starters, clock, device, group) for _ in range(max(3, repetitions // 2) + 1)]
+            queue.append((size, _median(times[1:])))
     return alone, queue
 
 
@@ -376,7 +395,7 @@ def _measure(steps, count, warmup, repetitions, largest):
         steps.run()
     before = _read_processors()
     times, ready = _step_times(steps, count)
-    alone, queue = _all_reduce_table(largest, repetitions, clock, device, group)
+    alone, queue = _collective_table("all-reduce", largest, repetitions, clock, device, group)
     # Only rank 0's number counts, so that all ranks agree on how often they meet.
     forward_slow, backward_slow, share = _slowdown(steps, times, alone, device, group, max(3, count // 4))
     conditions = _conditions(before, _read_processors(), group)
