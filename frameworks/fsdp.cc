@@ -34,8 +34,8 @@ def shard(model, **options):
     modules = dict(model.named_modules())  # of a pipeline: those of one stage
     listed = [[modules[name] for name in names if name and (STAGES == 1 or name in modules)] for names in GROUPS]
     listed = [group for group in listed if group]
-    for group in listed:
-        fully_shard(group, **options)
+    for i, group in enumerate(listed):
+        fully_shard(group, **(dict(options, reshard_after_forward=False) if KEEP_LAST and i == 0 else options))
     fully_shard(model, **options)  # what lies in no module of a list
     forward = [group[0] for group in reversed(listed)]
     for i, here in enumerate(forward):
@@ -58,7 +58,8 @@ bool gathers_each_use(const schedule::Schedule& schedule, const std::vector<Modu
 
 // What fully_shard is told about gathers besides the groups.
 struct Gathers {
-  bool reshard = false;  // after forward
+  bool reshard = false;    // after forward
+  bool keep_last = false;  // but for the group in which forward ends
   std::int32_t forward_ahead = 1;
   std::int32_t backward_ahead = 1;
 };
@@ -68,6 +69,12 @@ Gathers gathers_of(const schedule::Plan& plan) {
   result.reshard =
       std::ranges::any_of(plan.schedule.gathers, [](const schedule::ParameterGather& gather) {
         return gather.readers == schedule::GatherFor::Backward;
+      });
+  const BucketId last = plan.schedule.buckets.front().id;  // of forward: the first of backward
+  result.keep_last =
+      result.reshard &&
+      std::ranges::any_of(plan.schedule.gathers, [last](const schedule::ParameterGather& gather) {
+        return gather.bucket == last && gather.readers == schedule::GatherFor::ForwardAndBackward;
       });
   const schedule::Prefetch ahead = schedule::prefetch_of(plan.program, plan.schedule);
   result.forward_ahead = ahead.forward;
@@ -138,7 +145,9 @@ Export write_fsdp(Restriction& left, const Writing& writing) {
   result.text += std::string("\nRESHARD_AFTER_FORWARD = ") + (gathers.reshard ? "True" : "False") +
                  "\nFORWARD_PREFETCH = " + std::to_string(gathers.forward_ahead) +
                  "  # groups ahead\nBACKWARD_PREFETCH = " + std::to_string(gathers.backward_ahead) +
-                 "\n" + groups_text("GROUPS", groups);
+                 "\nKEEP_LAST = " + (gathers.keep_last ? "True" : "False") +
+                 "  # the group in which forward ends stays for backward\n" +
+                 groups_text("GROUPS", groups);
   result.text += kFsdpApply;
   result.paste = "from FILE import shard; shard(model, mesh=mesh)";
   return result;

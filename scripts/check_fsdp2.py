@@ -5,7 +5,9 @@
 
 Starts four ranks (gloo, loopback, f32, since gloo moves no bf16). Each file, of a job (export --job --to fsdp2) and of its
 plan (export PLAN --to fsdp), shards a small transformer with torchtitan's and with Hugging Face's names, and two steps of
-several micro-batches are compared with the same model on one rank. FSDP2 needs PyTorch 2.6: `sudo scripts/torch_root.sh`
+several micro-batches are compared with the same model on one rank. Two more ranks go round the loop, without looking at
+times: capture_sharded, plan, export, and steps whose weights are bit for bit those of FSDP2's usual wrapping, with as many
+gathers and reduce-scatters as planned by the profiler's annotations. FSDP2 needs PyTorch 2.6: `sudo scripts/torch_root.sh`
 makes a root whose run-python has it.
 
 The last line counts. Exit codes: 0 all passed, 1 something failed, 77 no such PyTorch here (a skip, with the reason).
@@ -49,19 +51,27 @@ def start_ranks(arguments):
                           ["plan", "--job", job, "--cluster", "h100x8", "-o", plan],
                           ["export", plan, "--to", "fsdp", "-o", f"{folder}/{name}_plan.py"]):
                 subprocess.run([arguments.tool, *words], check=True, stdout=subprocess.DEVNULL)
-        environment = dict(os.environ, WORLD_SIZE=str(RANKS), OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", USE_LIBUV="0",
-                           DOVETAIL_FOLDER=folder, PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore")
-        ranks = [subprocess.Popen([arguments.python, __file__, "--as-rank", str(rank)], env=dict(environment, RANK=str(rank)))
-                 for rank in range(RANKS)]
-        codes = []
-        try:
-            for rank in ranks:
-                codes.append(rank.wait(timeout=170))
-        except subprocess.TimeoutExpired:
-            print("check_fsdp2: ranks did not end within 170 s")
+        environment = dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", USE_LIBUV="0", DOVETAIL_FOLDER=folder,
+                           PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS="ignore")
+        good = [run_all([arguments.python, __file__, "--tool", arguments.tool, *words], count, environment)
+                for words, count in (([], RANKS), (["--loop"], 2))]
+        print(f"check_fsdp2: {sum(good)} of {len(good)} sets of ranks passed")
+        return 0 if all(good) else 1
+
+
+def run_all(words, count, environment):
+    """Whether all of so many ranks end well."""
+    ranks = [subprocess.Popen([*words, "--as-rank", str(rank)], env=dict(environment, RANK=str(rank), WORLD_SIZE=str(count)))
+             for rank in range(count)]
+    codes = []
+    try:
         for rank in ranks:
-            rank.kill()
-        return 0 if codes == [0] * RANKS else 1
+            codes.append(rank.wait(timeout=170))
+    except subprocess.TimeoutExpired:
+        print("check_fsdp2: ranks did not end within 170 s")
+    for rank in ranks:
+        rank.kill()
+    return codes == [0] * count
 
 
 def models():
@@ -177,10 +187,93 @@ def run_rank(rank):
     return 1 if failed else 0
 
 
+def train(model, forward, wait=lambda: None):
+    """The whole weights after three steps, and how often the last one gathered and reduce-scattered."""
+    import torch
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            optimizer.zero_grad()
+            forward(model).backward()
+            wait()
+            optimizer.step()
+    names = [event.name for event in profile.events()]
+    return ([p.full_tensor() for p in model.parameters()],
+            [sum(name.split(" ")[0] == f"FSDP::{part}" for name in names) for part in ("all_gather", "post_backward_reduce")])
+
+
+def run_loop(rank, tool):
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"))
+    import dovetail_torch
+    from torch_host import run_on_host
+
+    folder = pathlib.Path(os.environ["DOVETAIL_FOLDER"])
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting-of-two", rank=rank, world_size=2)
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    make, counts = models()[1], [0, 0]
+    base = make()
+    tokens = torch.randint(0, WORDS, (2, 16), generator=torch.Generator().manual_seed(rank))
+    def check(good, what):
+        counts[not good] += 1
+        if rank == 0 or not good:
+            print(f"{'ok' if good else 'FAILED'}  {what}")
+    def forward(model):
+        return torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+
+    before = [p.detach().clone() for p in base.parameters()]
+    random = torch.get_rng_state()
+    program, machine = dovetail_torch.capture_sharded(
+        base, forward, lambda parameters: torch.optim.SGD(parameters, lr=0.1), path=f"{folder}/loop.json",
+        cluster=f"{folder}/loop.cluster.json", steps=2, warmup=1, repetitions=1)
+    check(all(torch.equal(p, q) for p, q in zip(base.parameters(), before)) and torch.equal(random, torch.get_rng_state()),
+          "capture_sharded leaves weights and random numbers as they were")
+    check({t["name"] for t in program["tensors"] if t["kind"] == "parameter"} == {name for name, _ in base.named_parameters()},
+          "capture_sharded has the parameters of the model")
+    check([op["name"] for op in program["ops"] if op["phase"] == "backward"][:3] ==
+          ["loss.backward", "lm_head.backward", "model.norm.backward"], "capture_sharded has the order of backward")
+    check({one["collective"] for one in machine["collectives"]} == {"all-gather", "reduce-scatter", "all-reduce"},
+          "capture_sharded has the collectives of sharding")
+
+    usual = copy.deepcopy(base)
+    for layer in usual.model.layers:
+        fully_shard(layer)
+    weights, _ = train(fully_shard(usual), forward)
+    for name, policy in (("layer", "fsdp:mode=copy,wait=end-of-backward"), ("kept", "fsdp:mode=copy,wait=end-of-backward,reshard=no"),
+                         ("exact", "fsdp:mode=copy,wait=end-of-backward,forward=2,backward=2+exact")):
+        if rank == 0:
+            for words in (["plan", "--workload", f"{folder}/loop.json", "--policy", policy, "-o", f"{folder}/loop-{name}.json", "--force"],
+                          ["export", f"{folder}/loop-{name}.json", "--to", "fsdp", "-o", f"{folder}/loop-{name}.py"]):
+                ended = run_on_host([tool, *words, "--cluster", f"{folder}/loop.cluster.json"])
+                if ended.returncode != 0:
+                    raise SystemExit(ended.stderr)
+        dist.barrier()
+        plan, file = json.loads((folder / f"loop-{name}.json").read_text()), load(folder / f"loop-{name}.py")
+        planned = [len(plan["gathers"]), len(plan["buckets"])]
+        for how in ("FSDP2's collectives", "OverlappedCollectives"):
+            model = file.shard(copy.deepcopy(base))
+            overlapped = dovetail_torch.OverlappedCollectives(model) if how.startswith("Over") else None
+            found, sent = train(model, forward, *([overlapped.wait] if overlapped else []))
+            check(all(torch.equal(p, q) for p, q in zip(found, weights)), f"{name}, {how}: weights are those of the usual wrapping")
+            check(sent == planned, f"{name}, {how}: gathers and reduce-scatters {sent}, planned {planned}")
+    dist.destroy_process_group()
+    if rank == 0:
+        print(f"check_fsdp2: {counts[0]} passed, {counts[1]} failed of the loop")
+    return 1 if counts[1] else 0
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tool", default="build/dovetail")
     parser.add_argument("--python", default="/usr/bin/python3")
     parser.add_argument("--as-rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--loop", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    sys.exit(run_rank(given.as_rank) if given.as_rank is not None else start_ranks(given))
+    if given.as_rank is None:
+        sys.exit(start_ranks(given))
+    sys.exit(run_loop(given.as_rank, given.tool) if given.loop else run_rank(given.as_rank))

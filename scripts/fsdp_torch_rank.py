@@ -105,7 +105,7 @@ class Setting:
         options = dict(word.split("=") for word in self.options.split(","))
         file.GROUPS = self.groups[::-1]  # in gradient-ready order
         file.FORWARD_PREFETCH, file.BACKWARD_PREFETCH = int(options["forward"]), int(options["backward"])
-        file.RESHARD_AFTER_FORWARD = options.get("reshard", "yes") == "yes"
+        file.RESHARD_AFTER_FORWARD = file.KEEP_LAST = options.get("reshard", "yes") == "yes"
         self.model = file.shard(copy.deepcopy(base), mesh=mesh)
         self.overlapped = dovetail_torch.OverlappedCollectives(self.model) if self.beside else None
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=validate.LEARNING_RATE)

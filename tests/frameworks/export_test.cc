@@ -171,10 +171,11 @@ TEST_F(ExportTest, Fsdp2KeepsTheGathersOfAPlanThatGathersBeforeEachUse) {
   EXPECT_EQ(each_use.schedule.parameters, schedule::ParameterSync::EachUse);
   EXPECT_THAT(words_of(each_use), Not(::testing::Contains(HasSubstr("shards and gathers"))));
   EXPECT_THAT(each_use.text, AllOf(HasSubstr("RESHARD_AFTER_FORWARD = True\nFORWARD_PREFETCH = 1"),
-                                   HasSubstr("BACKWARD_PREFETCH = 0\n")));
+                                   HasSubstr("BACKWARD_PREFETCH = 0\nKEEP_LAST = True")));
   // Blocks that stay from forward to backward are not gathered again.
   const Export kept = to("fsdp", plan("fsdp:cap=40KB,reshard=no"));
-  EXPECT_THAT(kept.text, HasSubstr("RESHARD_AFTER_FORWARD = False"));
+  EXPECT_THAT(kept.text,
+              AllOf(HasSubstr("RESHARD_AFTER_FORWARD = False"), HasSubstr("KEEP_LAST = False")));
   EXPECT_EQ(kept.schedule.parameters, schedule::ParameterSync::EachUse);
 }
 
