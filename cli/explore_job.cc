@@ -38,10 +38,9 @@ namespace {
 
 using jobs::Job;
 using nlohmann::ordered_json;
+using predict::Decided;
 using predict::For;
 using predict::JobPrediction;
-
-using predict::Decided;
 using predict::JobRow;
 using predict::kAsAsked;
 

@@ -21,8 +21,8 @@
 // ready times and a cost that depends only on the bucket. Contention, copies and wake-ups shift
 // ready times, so the planner solves it several times: with the lone, the queued and the lesser of
 // both times per collective, with the processor time of a collective added, and again with the
-// ready times that the best of those had in simulation; then it tries even groupings, and climbs from
-// the best of all these by merges, splits, moved borders and, where that pays, launches that are held back,
+// ready times that the best of those had in simulation; then it tries even groupings and the one that the lower bound
+// thinks of, and, unless one is within 0.01 % of that bound, climbs from the best of all these by merges, splits, moved borders and, where that pays, launches that are held back,
 // with the evaluator (local_search.h) where it applies. Of up to six gradients it weighs all
 // groupings. Joined with sharded updates it searches whole tensors (sharded+exact), with gathers before each use
 // blocks of whole layers (fsdp+exact), which gather no more at a time than a block for each layer unless a limit is given. It keeps what has the shortest step. Without contention, copies and host cost the first solution is already optimal.
