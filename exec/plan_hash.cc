@@ -98,7 +98,7 @@ class Hasher {
     schedule::visit(
         op.effect, [](const schedule::Opaque&) {}, [](const schedule::ZeroFill&) {},
         [&](const schedule::FillLossGradient& fill) { add(fill.value); },
-        [&](const schedule::Accumulate& sum) { add_all(sum.overwrite, sum.factor); },
+        [&](const schedule::Accumulate& sum) { add_all(sum.overwrite, sum.factor, sum.shard); },
         [&](const schedule::Update& update) { add_all(update.elementwise, update.rescale); },
         [&](const schedule::ShardUpdate& update) {
           add_all(update.gradients, update.parameters, update.traffic, update.rescale);

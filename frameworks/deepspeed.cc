@@ -97,7 +97,7 @@ void restrict_to_deepspeed(Restriction& left) {
   require_one_dtype(left, "DeepSpeed holds one");
   keep_parameters_whole(left, "ZeRO 1 and 2", schedule::ParameterSync::AfterUpdate);
   left.give_up("reduce-scatter: ZeRO all-reduces buckets that belong to several ranks", all_reduce);
-  give_up_the_usual(left, "DeepSpeed");
+  give_up_the_usual(left, "DeepSpeed", Reduces::InEveryMicroStep);  // stage 2
   left.give_up("gradients as views of buckets: ZeRO copies",
                [](Schedule& schedule) { use_mode(schedule, schedule::BucketMode::Copy); });
   left.give_up("several reductions in flight: ZeRO waits for the last before the next",

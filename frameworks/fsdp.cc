@@ -50,6 +50,14 @@ def shard(model, **options):
     return model
 )py";
 
+// Where the plan reduces sums of micro-steps, in the last of them.
+constexpr std::string_view kReduceInTheLast = R"py(
+
+def micro_step(model, last):
+    """To call before the forward of each micro-step: gradients are reduced in the last one only."""
+    model.set_requires_gradient_sync(last)
+)py";
+
 // Whether the plan gathers parameters before each use, and its blocks are groups of whole modules.
 bool gathers_each_use(const schedule::Schedule& schedule, const std::vector<ModuleGroup>& groups) {
   return schedule.parameters == schedule::ParameterSync::EachUse &&
@@ -102,7 +110,7 @@ void require_one_group(const Restriction& left) {
 
 void restrict_to_fsdp(Restriction& left) {
   require_one_group(left);
-  give_up_the_usual(left, "FSDP2");
+  give_up_the_usual(left, "FSDP2", Reduces::Either);
   const std::vector<ModuleGroup> groups = module_groups(left.program(), left.schedule());
   const bool each_use = gathers_each_use(left.schedule(), groups);
   if (!each_use && left.schedule().parameters == schedule::ParameterSync::EachUse) {
@@ -138,6 +146,14 @@ Export write_fsdp(Restriction& left, const Writing& writing) {
     result.notes.emplace_back(
         "shard() takes the model of one stage after the other, named as in the whole model");
   }
+  const schedule::Merge& merge = left.schedule().merge;
+  const bool reduces_in_the_last =
+      merge.micro_steps > 1 && merge.sync == schedule::SyncPoint::LastMicroStep && stages == 1;
+  if (reduces_in_the_last) {
+    result.notes.emplace_back(
+        "call micro_step(model, last) before each micro-step: FSDP2 reduces in every one unless "
+        "it is told otherwise");
+  }
   result.text = head(writing, result);
   const Gathers gathers = each_use ? gathers_of(writing.plan) : Gathers{};
   if (each_use) groups = with_frozen_modules(left.program(), left.schedule(), std::move(groups));
@@ -149,6 +165,7 @@ Export write_fsdp(Restriction& left, const Writing& writing) {
                  "  # the group in which forward ends stays for backward\n" +
                  groups_text("GROUPS", groups);
   result.text += kFsdpApply;
+  if (reduces_in_the_last) result.text += kReduceInTheLast;
   result.paste = "from FILE import shard; shard(model, mesh=mesh)";
   return result;
 }

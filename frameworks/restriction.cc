@@ -113,8 +113,8 @@ void drop_ctas(Schedule& schedule) {
   for (Bucket& bucket : schedule.buckets) bucket.max_ctas = 0;
 }
 
-void sync_in_the_last_micro_step(Schedule& schedule) {
-  if (schedule.merge.micro_steps > 1) schedule.merge.sync = schedule::SyncPoint::LastMicroStep;
+void sync_micro_steps(Schedule& schedule, schedule::SyncPoint sync) {
+  if (schedule.merge.micro_steps > 1) schedule.merge.sync = sync;
 }
 
 void keep_gradients_whole(const Program& program, Schedule& schedule) {
@@ -166,7 +166,7 @@ void keep_parameters_whole(Restriction& left, const std::string& framework,
                [instead](Schedule& schedule) { shard(schedule, instead); });
 }
 
-void give_up_the_usual(Restriction& left, const std::string& framework) {
+void give_up_the_usual(Restriction& left, const std::string& framework, Reduces reduces) {
   left.give_up(framework + " does not cut a gradient over buckets",
                [&](Schedule& schedule) { keep_gradients_whole(left.program(), schedule); });
   left.give_up(framework + " launches a bucket as soon as it is ready", launch_when_ready);
@@ -176,8 +176,16 @@ void give_up_the_usual(Restriction& left, const std::string& framework) {
   left.give_up("thread blocks per bucket (NCCL's tuner can set them by size: --to nccl-tuner)",
                drop_ctas);
   left.give_up("padding and alignment of buckets", drop_padding);
-  left.give_up("micro-steps are reduced as the last one's gradients are ready (no_sync before it)",
-               sync_in_the_last_micro_step);
+  using schedule::SyncPoint;
+  if (reduces == Reduces::InEveryMicroStep) {
+    left.give_up(framework + " reduces the gradients of every micro-step",
+                 [](Schedule& schedule) { sync_micro_steps(schedule, SyncPoint::EveryMicroStep); });
+  } else if (reduces == Reduces::InLastMicroStep ||
+             left.schedule().merge.sync == SyncPoint::AfterLastMicroStep) {
+    left.give_up(
+        "micro-steps are reduced as the last one's gradients are ready (no_sync before it)",
+        [](Schedule& schedule) { sync_micro_steps(schedule, SyncPoint::LastMicroStep); });
+  }
 }
 
 void regroup(Schedule& schedule, const std::vector<std::vector<TensorId>>& groups) {

@@ -58,7 +58,6 @@ void all_reduce(schedule::Schedule& schedule);
 void shard(schedule::Schedule& schedule, schedule::ParameterSync parameters);
 void drop_padding(schedule::Schedule& schedule);
 void drop_ctas(schedule::Schedule& schedule);
-void sync_in_the_last_micro_step(schedule::Schedule& schedule);
 // A gradient that is split goes whole to the bucket that holds most of it (of equals the first).
 void keep_gradients_whole(const schedule::Program& program, schedule::Schedule& schedule);
 
@@ -68,8 +67,11 @@ void keep_parameters_whole(Restriction& left, const std::string& framework,
                            schedule::ParameterSync instead);
 
 // What many targets cannot do, in the order in which it is least surprising: parts of gradients,
-// launch points, streams, thread blocks, padding. `framework` stands in the words of the losses.
-void give_up_the_usual(Restriction& left, const std::string& framework);
+// launch points, streams, thread blocks, padding. `framework` stands in the words of the losses; `reduces`: in which
+// micro-steps it can reduce gradients (Either: in the last or in all of them, as the plan says).
+enum class Reduces { InLastMicroStep, InEveryMicroStep, Either };
+void give_up_the_usual(Restriction& left, const std::string& framework,
+                       Reduces reduces = Reduces::InLastMicroStep);
 
 // The buckets anew: groups of gradients in launch order, each like the first bucket of the Schedule.
 void regroup(schedule::Schedule& schedule, const std::vector<std::vector<TensorId>>& groups);

@@ -13,6 +13,11 @@ std::string data_parallel_text(const Job& job) {
       job.bucket_bytes ? std::to_string(*job.bucket_bytes) + "B" : std::string();
   const auto cap_or = [&](const std::string& usual) { return cap.empty() ? usual : cap; };
   const std::string megatron = std::to_string(kMegatronBucket) + "B";
+  // Whose gradients are divided has no room for whole sums, so every micro-batch reduces into the shard; in a pipeline
+  // frameworks reduce in the last.
+  const bool reduces_each =
+      job.zero >= Zero::Gradients && job.layout.pp == 1 && job.micro_batches() > 1;
+  const std::string sync = reduces_each ? ",sync=every" : "";
   switch (job.zero) {
     case Zero::Nothing:
       if (!job.overlap_gradients) return "no-overlap";
@@ -24,13 +29,13 @@ std::string data_parallel_text(const Job& job) {
     case Zero::Gradients:
       return "sharded:cap=" + cap_or(megatron) +
              ",p=1,gather=" + (job.overlap_parameters ? "next-forward" : "after-update") +
-             (job.overlap_gradients ? "" : ",overlap=no");
+             (job.overlap_gradients ? "" : ",overlap=no") + sync;
     case Zero::Parameters:
       break;
   }
   const std::string ahead = std::to_string(job.prefetch);
   return "fsdp:forward=" + ahead + ",backward=" + ahead +
-         ",reshard=" + (job.reshard ? "yes" : "no") + ",mode=copy,wait=end-of-backward";
+         ",reshard=" + (job.reshard ? "yes" : "no") + ",mode=copy,wait=end-of-backward" + sync;
 }
 
 // The sums of micro-batches travel, so they have the type that travels.

@@ -315,31 +315,69 @@ class FrozenLayout {
 
 }  // namespace
 
+namespace {
+
+// The bucket's ranges of other tensors, `members` one by one: the same elements at the same places, which have
+// another size where the types differ.
+BucketLayout laid_out_like(const Draft& draft, const BucketLayout& gradients, BucketId id,
+                           const std::vector<Slice>& members, std::string_view what) {
+  BucketLayout layout = gradients;
+  layout.bucket = id;
+  layout.dtype = draft.program().tensor(members.front().tensor).dtype;
+  const auto resized = [&](Bytes bytes) {
+    return element_size(layout.dtype) * (bytes.count() / element_size(gradients.dtype).count());
+  };
+  layout.payload = resized(gradients.payload);
+  layout.size = resized(gradients.size);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const Slice& slice = members[i];
+    const Tensor& tensor = draft.program().tensor(slice.tensor);
+    if (tensor.dtype != layout.dtype) {
+      throw InputError("schedule " + draft.schedule.policy + ": the " + std::string(what) +
+                       " of bucket " + std::to_string(gradients.bucket.value) +
+                       " mix dtypes: " + tensor.name);
+    }
+    layout.members[i] = {slice.tensor, resized(gradients.members[i].offset), slice.first,
+                         slice.count};
+  }
+  return layout;
+}
+
+// Where the sums of the bucket's shards over micro-steps lie: they are windows of it, but for gradients of which
+// it holds a part.
+BucketLayout sums_of(const Draft& draft, const BucketLayout& gradients, BucketId id,
+                     const IdTable<TensorId, TensorId>& sums) {
+  std::vector<Slice> members;
+  bool some_part = false;
+  for (const BucketMember& member : gradients.members) {
+    Slice& slice = members.emplace_back(sums.at(member.tensor));
+    slice.first = member.first;
+    slice.count = member.count;
+    const Tensor& tensor = draft.program().tensor(member.tensor);
+    some_part = some_part || member.elements(tensor) < tensor.numel();
+  }
+  BucketLayout layout = laid_out_like(draft, gradients, id, members, "sums");
+  if (!some_part) layout.mode = BucketMode::View;
+  return layout;
+}
+
+}  // namespace
+
 void lay_out_parameters(Draft& draft, const std::vector<ShardedBucket>& sharded) {
   const bool each_use = draft.schedule.parameters == ParameterSync::EachUse;
   draft.out.gather_limit = draft.schedule.gather_limit;
+  IdTable<TensorId, TensorId> sums(TensorId{-1});
+  for (const Tensor& tensor : draft.program().tensors) {
+    if (tensor.merges) sums[*tensor.merges] = tensor.id;
+  }
   for (const ShardedBucket& bucket : sharded) {
-    const BucketLayout& gradients = draft.out.bucket(bucket.gradients);
-    BucketLayout layout = gradients;
-    layout.bucket = bucket.parameters;
-    if (each_use) layout.residence = Residence::Shard;
-    layout.dtype = draft.program().tensor(bucket.members.front().tensor).dtype;
-    // The same elements at the same places, which have another size where the types differ.
-    const auto resized = [&](Bytes bytes) {
-      return element_size(layout.dtype) * (bytes.count() / element_size(gradients.dtype).count());
-    };
-    layout.payload = resized(gradients.payload);
-    layout.size = resized(gradients.size);
-    for (std::size_t i = 0; i < bucket.members.size(); ++i) {
-      const Slice& slice = bucket.members[i];
-      const Tensor& parameter = draft.program().tensor(slice.tensor);
-      if (parameter.dtype != layout.dtype) {
-        throw InputError("schedule " + draft.schedule.policy + ": the parameters of bucket " +
-                         std::to_string(bucket.gradients.value) + " mix dtypes: " + parameter.name);
-      }
-      layout.members[i] = {slice.tensor, resized(gradients.members[i].offset), slice.first,
-                           slice.count};
+    const BucketLayout gradients = draft.out.bucket(bucket.gradients);
+    if (bucket.sums) {
+      draft.out.buckets.push_back(sums_of(draft, gradients, *bucket.sums, sums));
     }
+    BucketLayout layout =
+        laid_out_like(draft, gradients, bucket.parameters, bucket.members, "parameters");
+    if (each_use) layout.residence = Residence::Shard;
     const auto position = std::ranges::find(draft.schedule.buckets, bucket.gradients, &Bucket::id);
     const auto at = static_cast<std::size_t>(position - draft.schedule.buckets.begin());
     draft.gathers.push_back({.parameters = bucket.parameters,

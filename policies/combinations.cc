@@ -12,10 +12,6 @@ namespace dovetail::schedule {
 namespace {
 
 constexpr std::array kRefused = {
-    Combination{
-        Feature::EveryMicroStep, Feature::Sharded,
-        "each micro-step would add up whole gradients, of which a rank holds only its shard; "
-        "use sync=last"},
     Combination{Feature::EveryMicroStep, Feature::OverlappingPipeline,
                 "in a pipeline gradients travel in the last micro-batch only; use sync=last"},
     Combination{Feature::BatchWaits, Feature::SumsAfter,

@@ -6,6 +6,7 @@
 #include "base/count.h"
 #include "policies/fsdp.h"
 #include "schedule/id_table.h"
+#include "schedule/sharding.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -79,8 +80,29 @@ Bytes gathered(const Program& program, const IdTable<TensorId, TensorId>& parame
   return sum;
 }
 
-// PL24. The parameters of a sharded bucket lie as its gradients do: in a copy, or as views of the bucket. Those that
-// are gathered before each use have no memory besides.
+// Of micro-steps; a rank sums its shards where each micro-step scatters its gradients.
+Bytes sums_of(const Program& program, const Schedule& schedule,
+              const std::set<TensorId>& gradients) {
+  std::map<TensorId, std::int64_t> ranks;
+  if (!holds_sums(schedule)) {
+    for (const Bucket& bucket : schedule.buckets) {
+      if (!is_sharded(bucket)) continue;
+      for (const Slice& slice : bucket.gradients) {
+        ranks[slice.tensor] = program.group(bucket.group).size();
+      }
+    }
+  }
+  Bytes sums;
+  for (const TensorId id : gradients) {
+    const auto cut = ranks.find(id);
+    const std::int64_t parts = cut == ranks.end() ? 1 : cut->second;
+    sums += element_size(schedule.merge.dtype) * ((program.tensor(id).numel() + parts - 1) / parts);
+  }
+  return sums;
+}
+
+// PL24. The parameters of a sharded bucket lie as its gradients do: in a copy, or as views of the bucket. Where they
+// are gathered before each use they have no memory besides, and copies of gradients live one bucket at a time.
 std::string memory_line(const Program& program, const Schedule& schedule,
                         const std::vector<const Bucket*>& buffers,
                         const std::set<TensorId>& gradients) {
@@ -89,16 +111,15 @@ std::string memory_line(const Program& program, const Schedule& schedule,
   Bytes sums;
   for (const Bucket* bucket : buffers) {
     if (bucket->mode != BucketMode::Copy) continue;
-    copies += moved(program, schedule, *bucket);
-    const bool each_use = schedule.parameters == ParameterSync::EachUse;
-    if (bucket->collective == Collective::ReduceScatter && !each_use)
-      copies += gathered(program, parameters, *bucket);
-  }
-  if (schedule.merge.micro_steps > 1) {
-    for (const TensorId id : gradients) {
-      sums += element_size(schedule.merge.dtype) * program.tensor(id).numel();
+    const Bytes copy = moved(program, schedule, *bucket);
+    if (schedule.parameters == ParameterSync::EachUse) {
+      copies = std::max(copies, copy);
+      continue;
     }
+    copies += copy;
+    if (is_sharded(*bucket)) copies += gathered(program, parameters, *bucket);
   }
+  if (schedule.merge.micro_steps > 1) sums = sums_of(program, schedule, gradients);
   return "memory beyond gradients and padding: copies " + dovetail::to_string(copies) + ", sums " +
          dovetail::to_string(sums);
 }

@@ -177,9 +177,12 @@ struct FillLossGradient {
 };
 // writes[0] := (writes[0] + the other tensor that it reads) x factor; `overwrite`: without the old
 // writes[0], which is then not read. Linear, so it may take gradients that are not reduced yet.
+// `shard`: only of the parts that this rank holds after reduce-scatter, as both tensors lie in their buckets;
+// made by lower, never in files.
 struct Accumulate {
   bool overwrite = false;
   Rational factor;
+  bool shard = false;
   friend bool operator==(const Accumulate&, const Accumulate&) = default;
 };
 struct ZeroFill {  // all that it writes

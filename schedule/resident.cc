@@ -46,7 +46,10 @@ class Adder {
       stages_[i].stage = static_cast<std::int32_t>(i);
     for (const Tensor& tensor : program_.tensors) add(tensor);
     Resident most = *std::ranges::max_element(stages_, {}, &Resident::total);
-    if (divides_parameters()) most.parameters += largest_of(most.stage);
+    if (divides_parameters()) {
+      most.parameters += largest_of(most.stage, false);
+      most.copies += largest_of(most.stage, true);
+    }
     return most;
   }
 
@@ -58,15 +61,17 @@ class Adder {
     return group == program_.groups.end() ? 1 : group->size();
   }
 
-  // Of the stage's sharded buckets and frozen blocks.
-  Bytes largest_of(std::int32_t stage) const {
+  // Of the stage's sharded buckets and frozen blocks; `copied`: of buckets in copy mode only.
+  Bytes largest_of(std::int32_t stage, bool copied) const {
     Bytes largest;
     for (const Bucket& bucket : schedule_.buckets) {
       if (!is_sharded(bucket) || bucket.gradients.empty()) continue;
+      if (copied && bucket.mode != BucketMode::Copy) continue;
       const auto home = home_.find(bucket.gradients.front().tensor);
       if (home == home_.end() || home->second != stage) continue;
       largest = std::max(largest, payload(program_, bucket));
     }
+    if (copied) return largest;
     for (const FrozenBlock& block : schedule_.frozen) {
       Bytes bytes;
       for (const TensorId id : block.parameters) {
@@ -109,9 +114,12 @@ class Adder {
       case TensorKind::Gradient:
         stage.gradients += divides_parameters() ? part : whole;
         if (schedule_.merge.micro_steps > 1) {
-          stage.sums += Bytes(tensor.numel() * element_size(schedule_.merge.dtype).count());
+          const std::int64_t of =
+              schedule_.merge.sync == SyncPoint::EveryMicroStep ? shards_of(tensor.id) : 1;
+          stage.sums +=
+              Bytes((tensor.numel() + of - 1) / of * element_size(schedule_.merge.dtype).count());
         }
-        if (copied_.contains(tensor.id)) stage.copies += whole;
+        if (copied_.contains(tensor.id) && !divides_parameters()) stage.copies += whole;
         return;
       case TensorKind::OptimizerState:
         stage.state += part;

@@ -4,7 +4,7 @@
 //   kept.parameters, .gradients, .sums, .copies, .state, .total()
 //
 // FSDP (ParameterSync::EachUse) divides parameters and gradients of reduce-scattered buckets, and frozen blocks, over their
-// group; beside the shards the largest bucket or block is there whole, while it is in use. Other reduce-scattered buckets divide optimizer state only. Sums of micro-steps
+// group; beside the shards the largest bucket or block is there whole, while it is in use, and so is its copy. Other reduce-scattered buckets divide optimizer state only. Sums of micro-steps
 // and buckets in copy mode are a second copy of the gradients. State is counted where the Program has it: as
 // tensors that its updates read.
 //

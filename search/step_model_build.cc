@@ -339,6 +339,11 @@ class Builder {
     for (std::int32_t op = 0; op < ops(); ++op) place[data_.ids[static_cast<std::size_t>(op)]] = op;
     schedule::IdTable<OpId, char> is_whole{0};
     for (const Op& op : whole.ops) is_whole[op.id] = 1;
+    if (every_) {  // the updates read the sums
+      for (const schedule::Tensor& tensor : whole.tensors) {
+        if (tensor.merges) travels_[tensor.id] = travels_.at(*tensor.merges);
+      }
+    }
     sharding.update_of.assign(data_.gradients.size(), -1);
     std::int32_t next = 0;
     schedule::WorkSum sum;  // of all together: can parts of them be added up?

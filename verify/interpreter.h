@@ -99,7 +99,14 @@ class Interpreter {
   void write_gradient(const Op& op, TensorId gradient, Rational factor);
   void write_other(const Op& op, TensorId tensor);
   void add_tied(const CollectiveWork& message, TensorId tensor);
+  struct Pieces {
+    TensorId tensor;
+    Cells cells;
+  };
   void accumulate(const Op& op, const Accumulate& sum);
+  void accumulate_shards(const Op& op, const Accumulate& sum,
+                         std::vector<TensorId>::const_iterator other);
+  void add_pieces(const Op& op, const Accumulate& sum, const Pieces& from, const Pieces& to);
   // Whether what it adds is followed in its target: such a sum may be formed before the reduction.
   [[nodiscard]] bool sums_gradients(const Op& op) const;
   Value sum(const Value& target, const Value& other, TensorId target_id, TensorId other_id);

@@ -28,7 +28,7 @@ constexpr TensorId kNone{-1};
 bool same_effect(const Effect& a, const Effect& b) {
   if (const auto* sum = std::get_if<Accumulate>(&a)) {
     const auto* other = std::get_if<Accumulate>(&b);
-    return other != nullptr && sum->overwrite == other->overwrite;
+    return other != nullptr && sum->overwrite == other->overwrite && sum->shard == other->shard;
   }
   if (const auto* update = std::get_if<Update>(&a)) {
     const auto* other = std::get_if<Update>(&b);

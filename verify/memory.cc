@@ -5,6 +5,7 @@
 #include "verify/memory.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace dovetail::schedule::verification {
 
@@ -63,7 +64,7 @@ void Memory::number_cells() {
     for (const BucketMember& member : bucket.members) {
       const Tensor& tensor = *index_.tensor(member.tensor);
       const Cells all = own_.at(member.tensor);
-      Place place{member.tensor, all, all};
+      Place place{member.tensor, bucket.shards > 1, all, all};
       if (all.count > 1) {
         const std::int32_t first = piece_at(member.tensor, member.first);
         const std::int64_t end = member.first + member.elements(tensor);
@@ -76,18 +77,14 @@ void Memory::number_cells() {
         tensor_of_.append(place.own.count, member.tensor);
       }
       places.push_back(place);
+      places_of_[member.tensor].push_back(place);
     }
   }
 }
 
 std::vector<Place> Memory::sharded_places(TensorId tensor) const {
   std::vector<Place> found;
-  for (const BucketLayout& bucket : index_.scheduled.buckets) {
-    if (bucket.shards <= 1) continue;
-    for (const Place& place : places_.at(bucket.bucket)) {
-      if (place.tensor == tensor) found.push_back(place);
-    }
-  }
+  std::ranges::copy_if(places_of(tensor), std::back_inserter(found), &Place::cut);
   return found;
 }
 

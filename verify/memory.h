@@ -29,6 +29,7 @@ struct Cells {
 // One member of a bucket: its pieces in the tensor's memory and in the buffer, pair by pair.
 struct Place {
   TensorId tensor;
+  bool cut = false;  // the bucket is cut into shards
   Cells own;
   Cells packed;  // equal to `own` in view mode
 };
@@ -48,7 +49,11 @@ class Memory {
   [[nodiscard]] TensorId tensor_of(std::int32_t cell) const { return tensor_of_[cell]; }
   // Whether the cell is memory of a bucket in copy mode.
   [[nodiscard]] bool is_packed(std::int32_t cell) const { return cell >= first_packed_; }
-  // The packed copies of a tensor's pieces in buckets that are cut into shards.
+  // Where a tensor's pieces lie in buckets, in the order of those.
+  [[nodiscard]] const std::vector<Place>& places_of(TensorId tensor) const {
+    return places_of_.at(tensor);
+  }
+  // Those in buckets that are cut into shards.
   [[nodiscard]] std::vector<Place> sharded_places(TensorId tensor) const;
 
  private:
@@ -70,6 +75,7 @@ class Memory {
   std::vector<Cut> cuts_;  // sorted
   IdTable<TensorId, Cells> own_;
   IdTable<BucketId, std::vector<Place>> places_;
+  IdTable<TensorId, std::vector<Place>> places_of_;
   Indexed<CellId, TensorId> tensor_of_;
   std::int32_t first_packed_ = 0;
 };

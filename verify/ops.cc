@@ -24,8 +24,13 @@ void Interpreter::read_all(const Op& op) {
     for (const Place& place : memory_.places(update->gradients)) packed.insert(place.tensor);
     read_packed(op, memory_.places(update->gradients));
   }
+  const auto* sum = std::get_if<Accumulate>(&op.effect);
   for (const TensorId id : op.reads) {
     if (packed.contains(id)) continue;
+    if (sum != nullptr && sum->shard) {
+      read_packed(op, memory_.places_of(id));
+      continue;
+    }
     const bool gradient =
         is_followed(id) || holds_gradient(id) || index_.tensor(id)->kind == TensorKind::Gradient;
     if (norm != nullptr && norm->shard && gradient) {
@@ -252,6 +257,7 @@ bool Interpreter::sums_gradients(const Op& op) const {
 void Interpreter::accumulate(const Op& op, const Accumulate& sum_of) {
   const TensorId target = op.writes.front();
   const auto other = std::ranges::find_if(op.reads, [&](TensorId id) { return id != target; });
+  if (sum_of.shard) return accumulate_shards(op, sum_of, other);
   const Cells own = memory_.own(target);
   touch(own, Access::Write);
   // Also a sum of owed gradients, which owes nothing itself (a weight that two layers share).
@@ -261,19 +267,45 @@ void Interpreter::accumulate(const Op& op, const Accumulate& sum_of) {
     return write_gradient(op, target, sum_of.factor);
   }
   if (!from_other || !sums_gradients(op)) return write_other(op, target);
-  const std::int32_t taken = memory_.own(*other).first;
-  for (std::int32_t i = 0; i < own.count; ++i) {
-    Value& held = value(own.first + i);
-    const Value& added = value(taken + i);
-    const std::string adds = label() + " adds " + index_.name(*other);
+  add_pieces(op, sum_of, {*other, memory_.own(*other)}, {target, own});
+}
+
+// What a rank's parts of buckets hold of both; they must lie alike.
+void Interpreter::accumulate_shards(const Op& op, const Accumulate& sum_of,
+                                    std::vector<TensorId>::const_iterator other) {
+  const TensorId target = op.writes.front();
+  const std::vector<Place>& to = memory_.places_of(target);
+  const std::vector<Place> nowhere;
+  const std::vector<Place>& from = other == op.reads.end() ? nowhere : memory_.places_of(*other);
+  const auto lie_alike = [&](const Place& a, const Place& b) {
+    return a.cut == b.cut && a.own.count == b.own.count &&
+           a.own.first - memory_.own(a.tensor).first == b.own.first - memory_.own(b.tensor).first;
+  };
+  if (from.empty() || !std::ranges::equal(from, to, lie_alike)) {
+    return add(ProblemKind::BadLayout,
+               label() + " adds shards to " + index_.name(target) + ", which is not cut alike");
+  }
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    touch(to[i].packed, Access::Write);
+    add_pieces(op, sum_of, {*other, from[i].packed}, {target, to[i].packed});
+  }
+}
+
+// Adds the cells of one tensor to as many of another.
+void Interpreter::add_pieces(const Op& op, const Accumulate& sum_of, const Pieces& from,
+                             const Pieces& to) {
+  for (std::int32_t i = 0; i < to.cells.count; ++i) {
+    Value& held = value(to.cells.first + i);
+    const Value& added = value(from.cells.first + i);
+    const std::string adds = label() + " adds " + index_.name(from.tensor);
     if (added.state == Value::State::Unwritten) {
       add(ProblemKind::MissingMicroStep, adds + " before it is written");
     } else if (added.partial) {
       add(ProblemKind::ReducedTooEarly, adds + " before its last write");
     }
-    held = sum_of.overwrite ? added : sum(held, added, target, *other);
+    held = sum_of.overwrite ? added : sum(held, added, to.tensor, from.tensor);
     held.factor = held.factor * sum_of.factor;
-    held.partial = index_.debt_of(target) >= 0 && is_partial(op, target);
+    held.partial = index_.debt_of(to.tensor) >= 0 && is_partial(op, to.tensor);
   }
 }
 
@@ -296,10 +328,12 @@ Value Interpreter::sum(const Value& target, const Value& other, TensorId target_
   } else {
     add(ProblemKind::ReducedTwice, adds + ", which has that micro-step already");
   }
-  if (target.groups != other.groups || target.shard != other.shard) {
+  if (target.groups != other.groups) {
     const bool late = groups_.unite(target.groups, other.groups) == target.groups;
     add(late ? ProblemKind::ReducedTooEarly : ProblemKind::WrongReduction,
         adds + (late ? " after its reduction" : ", of which only one is reduced"));
+  } else if (target.shard != other.shard) {
+    add(ProblemKind::WrongReduction, adds + ", of which only one is scattered");
   }
   if (target.factor != other.factor) {
     add(ProblemKind::WrongScale, adds + ", which is scaled by " + to_string(target.factor) +

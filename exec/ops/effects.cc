@@ -11,7 +11,21 @@ namespace dovetail::exec {
 Effects::Effects(const schedule::Program& program, DeviceMemory& memory)
     : program_(program),
       memory_(memory),
-      squares_(memory.device().allocate(Bytes((kSquareBlocks + 1) * 8), "sums of squares")) {}
+      squares_(memory.device().allocate(Bytes((kSquareBlocks + 1) * 8), "sums of squares")) {
+  const Layout& layout = memory.layout();
+  for (const BucketId bucket : layout.bucket_ids()) {
+    for (const MemberRegion& member : layout.shard_members(bucket)) {
+      in_buckets_[member.tensor].push_back(member);
+      if (layout.shards(bucket) > 1) cut_.insert(member.tensor);
+    }
+  }
+}
+
+std::int64_t Effects::shard_bytes(TensorId tensor) const {
+  std::int64_t bytes = 0;
+  for (const MemberRegion& member : in_buckets_.at(tensor)) bytes += member.region.bytes();
+  return bytes;
+}
 
 void Effects::zero_fill(const schedule::Op& op, DeviceStream stream) const {
   for (const TensorId id : op.writes) {
@@ -23,6 +37,7 @@ void Effects::accumulate(const schedule::Op& op, const schedule::Accumulate& sum
                          DeviceStream stream) const {
   const TensorId target = op.writes.at(0);
   if (!memory_.layout().has(target)) return;
+  if (sum.shard) return accumulate_shards(op, sum, stream);
   const Array out = memory_.tensor(target);
   for (const TensorId id : op.reads) {
     if (id == target || !memory_.layout().has(id)) continue;
@@ -33,20 +48,32 @@ void Effects::accumulate(const schedule::Op& op, const schedule::Accumulate& sum
   }
 }
 
+// What the rank's parts of buckets hold of both: the i-th ranges belong together.
+void Effects::accumulate_shards(const schedule::Op& op, const schedule::Accumulate& sum,
+                                DeviceStream stream) const {
+  const std::vector<MemberRegion>& out = in_buckets_.at(op.writes.at(0));
+  for (const TensorId id : op.reads) {
+    if (id == op.writes.at(0)) continue;
+    const std::vector<MemberRegion>& summands = in_buckets_.at(id);
+    DOVETAIL_CHECK(summands.size() == out.size()) << op.name;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      DOVETAIL_CHECK(summands[i].region.count == out[i].region.count) << op.name;
+      if (out[i].region.count == 0) continue;
+      memory_.device().accumulate(memory_.at(summands[i].region), memory_.at(out[i].region),
+                                  sum.factor.value(), sum.overwrite ? Onto::Nothing : Onto::Old,
+                                  stream);
+    }
+  }
+}
+
 // What this rank holds of a gradient: all, or its parts of the buckets that hold slices of it. A
 // stand-in has no shards.
 std::vector<Region> Effects::parts_of(TensorId tensor, const schedule::GlobalNorm& norm) const {
-  const Layout& layout = memory_.layout();
   std::vector<Region> parts;
-  if (norm.shard) {
-    for (const BucketId bucket : layout.bucket_ids()) {
-      if (layout.shards(bucket) == 1) continue;
-      for (const MemberRegion& member : layout.shard_members(bucket)) {
-        if (member.tensor == tensor) parts.push_back(member.region);
-      }
-    }
+  if (norm.shard && cut_.contains(tensor)) {
+    for (const MemberRegion& member : in_buckets_.at(tensor)) parts.push_back(member.region);
   }
-  if (parts.empty()) parts.push_back(layout.tensor(tensor));
+  if (parts.empty()) parts.push_back(memory_.layout().tensor(tensor));
   return parts;
 }
 

@@ -8,6 +8,8 @@
 #include "exec/device/memory.h"
 #include "schedule/program.h"
 
+#include <map>
+#include <set>
 #include <vector>
 
 namespace dovetail::exec {
@@ -20,6 +22,8 @@ class Effects {
   void zero_fill(const schedule::Op& op, DeviceStream stream) const;
   void accumulate(const schedule::Op& op, const schedule::Accumulate& sum,
                   DeviceStream stream) const;
+  // Of this rank's parts of a tensor in buckets.
+  [[nodiscard]] std::int64_t shard_bytes(TensorId tensor) const;
   // The sum of the squares of the gradients that the op reads, or of this rank's shards of them.
   void global_norm(const schedule::Op& op, const schedule::GlobalNorm& norm,
                    DeviceStream stream) const;
@@ -28,11 +32,15 @@ class Effects {
                                DeviceStream stream) const;
 
  private:
+  void accumulate_shards(const schedule::Op& op, const schedule::Accumulate& sum,
+                         DeviceStream stream) const;
   [[nodiscard]] std::vector<Region> parts_of(TensorId tensor,
                                              const schedule::GlobalNorm& norm) const;
 
   const schedule::Program& program_;
   DeviceMemory& memory_;
+  std::map<TensorId, std::vector<MemberRegion>> in_buckets_;  // this rank's parts of each tensor
+  std::set<TensorId> cut_;                                    // those in buckets cut into shards
   Block squares_;  // kSquareBlocks partial sums and the total
 };
 

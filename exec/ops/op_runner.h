@@ -10,6 +10,7 @@
 //   Update       reads tensor(gradient), writes tensor(parameter)
 //   ShardUpdate  reads shard_members(gradients), writes shard_members(parameters): the i-th ranges
 //                of both belong together. An all-gather and an unpack complete tensor(parameter)
+//   Accumulate with shard: between the shard_members of the buckets that hold the two tensors
 //   GlobalNorm with shard: sums over shard_members of the buckets that hold what it reads
 // Which memory an op may touch follows from its reads and writes; a legal plan has no race on it. Nothing waits and
 // nothing is allocated in run(), which may be under capture (device.h).

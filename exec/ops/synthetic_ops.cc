@@ -110,10 +110,13 @@ Bytes SyntheticOps::touched_by(const schedule::Op& op, const OpPlan& plan) const
       }
     }
   }
-  const bool reads_and_writes = std::holds_alternative<schedule::Accumulate>(op.effect);
-  if (reads_and_writes || std::holds_alternative<schedule::ZeroFill>(op.effect)) {
+  const auto* sum = std::get_if<schedule::Accumulate>(&op.effect);
+  if (sum != nullptr || std::holds_alternative<schedule::ZeroFill>(op.effect)) {
     for (const TensorId id : op.writes) {
-      if (layout.has(id)) bytes += (reads_and_writes ? 3 : 1) * layout.tensor(id).bytes();
+      if (!layout.has(id)) continue;
+      const bool shard = sum != nullptr && sum->shard;
+      const std::int64_t held = shard ? effects_.shard_bytes(id) : layout.tensor(id).bytes();
+      bytes += (sum != nullptr ? 3 : 1) * held;
     }
   }
   return Bytes(bytes);

@@ -118,8 +118,7 @@ class Deriver {
     }
     for (const schedule::Reduction& reduction : owed_) {
       const auto sum = sums.find(reduction.gradient);
-      const bool is_late = sum != sums.end() && (bucketed.count(sum->second) > 0 ||
-                                                 bucketed.count(reduction.gradient) == 0);
+      const bool is_late = sum != sums.end() && bucketed.count(reduction.gradient) == 0;
       debts_[is_late ? sum->second : reduction.gradient].push_back(&reduction);
     }
   }

@@ -25,7 +25,10 @@ using MaybeRefusal = std::optional<Refusal>;
 class Sharder {
  public:
   Sharder(Program program, const Schedule& schedule)
-      : editor_(std::move(program)), schedule_(schedule) {}
+      : editor_(std::move(program)),
+        schedule_(schedule),
+        sums_shards_(editor_.program().micro_steps > 1 &&
+                     schedule.merge.sync == SyncPoint::EveryMicroStep) {}
 
   std::variant<Sharded, Refusal> run() && {
     for (const Bucket& bucket : schedule_.buckets) {
@@ -33,6 +36,7 @@ class Sharder {
     }
     if (buckets_.empty()) return Sharded{std::move(editor_).commit(), {}, {}};
     MaybeRefusal refused = place_gradients();
+    if (!refused && sums_shards_) refused = shard_sums();
     if (!refused) refused = find_updates();
     if (!refused) refused = check_other_readers();
     if (!refused) refused = shard_norms();
@@ -53,18 +57,13 @@ class Sharder {
 
   [[nodiscard]] const Program& program() const { return editor_.program(); }
   [[nodiscard]] const std::string& name_of(TensorId id) const { return program().tensor(id).name; }
-  // What the bucket holds: the gradient, or its sum over micro-steps.
+  // What the bucket's update reads: the gradient, or its sum over micro-steps.
   [[nodiscard]] TensorId held(const Slice& slice) const {
     const TensorId sum = sums_.at(slice.tensor);
     return sum.value < 0 ? slice.tensor : sum;
   }
 
   MaybeRefusal place_gradients() {
-    if (program().micro_steps > 1 && schedule_.merge.sync == SyncPoint::EveryMicroStep) {
-      return Refusal{
-          "sharded buckets are reduced once per step, the schedule says sync=every: a sum over "
-          "micro-steps needs whole gradients"};
-    }
     for (const Tensor& tensor : program().tensors) {
       if (tensor.merges) sums_[*tensor.merges] = tensor.id;
     }
@@ -84,6 +83,47 @@ class Sharder {
                      std::to_string(program().tensor(id).numel()) + " elements)"};
     }
     return std::nullopt;
+  }
+
+  // The sums of scattered gradients are of shards, and nobody else in backward reads what is scattered.
+  MaybeRefusal shard_sums() {
+    IdTable<TensorId, std::int64_t> ranks;  // over which a gradient is scattered
+    for (const Bucket* bucket : buckets_) {
+      for (const Slice& slice : bucket->gradients) {
+        ranks[slice.tensor] = program().group(bucket->group).size();
+      }
+    }
+    std::set<std::pair<std::int32_t, TensorId>> complete;  // a later op of the micro-step writes it
+    const std::vector<Op> ops = program().ops;
+    for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
+      if (op->phase == Phase::Optimizer) continue;
+      const auto* sum = std::get_if<Accumulate>(&op->effect);
+      const bool adds = sum != nullptr && is_sharded_.at(op->writes.front()) != 0;
+      for (const TensorId id : op->writes) complete.insert({op->micro_step, id});
+      for (const TensorId id : op->reads) {
+        if (ranks.at(id) == 0 || complete.contains({op->micro_step, id})) continue;
+        if (!adds) return needs_whole(*op, id);
+        if (MaybeRefusal refused = shard_sum(*op, ranks.at(id))) return refused;
+      }
+    }
+    return std::nullopt;
+  }
+
+  MaybeRefusal shard_sum(const Op& whole, std::int64_t ranks) {
+    Op op = whole;
+    std::get<Accumulate>(op.effect).shard = true;
+    WorkSum work;
+    if (!work.add(whole.work, {.part = 1, .whole = ranks})) {
+      return Refusal{"sum " + op.name + ": the work of a shard of it is not known"};
+    }
+    op.work = work.total();
+    editor_.replace(std::move(op));
+    return std::nullopt;
+  }
+
+  [[nodiscard]] Refusal needs_whole(const Op& op, TensorId gradient) const {
+    return Refusal{"backward op " + op.name + " needs the whole of " + name_of(gradient) +
+                   ", which is reduce-scattered"};
   }
 
   MaybeRefusal find_updates() {
@@ -166,10 +206,7 @@ class Sharder {
       if (optimizer) continue;
       for (const TensorId id : op.writes) complete[id] = 1;
       for (const TensorId id : op.reads) {
-        if (is_sharded_.at(id) && !complete.at(id)) {
-          return Refusal{"backward op " + op.name + " needs the whole of " + name_of(id) +
-                         ", which is reduce-scattered"};
-        }
+        if (is_sharded_.at(id) && !complete.at(id)) return needs_whole(op, id);
       }
     }
     return std::nullopt;
@@ -191,20 +228,22 @@ class Sharder {
     std::int32_t next = 0;
     for (const Bucket& bucket : schedule_.buckets) next = std::max(next, bucket.id.value + 1);
     for (const FrozenBlock& block : schedule_.frozen) next = std::max(next, block.id.value + 1);
-    if (next > kLargestId + 1 - static_cast<std::int32_t>(buckets_.size())) {
+    const std::int64_t wanted = std::int64_t{sums_shards_ ? 2 : 1} * std::ssize(buckets_);
+    if (next + wanted > std::int64_t{kLargestId} + 1) {
       return Refusal{"no ids are left behind bucket " + std::to_string(next - 1) +
                      " for the buckets of the sharded parameters"};
     }
     for (const Bucket* bucket : buckets_) {
-      if (MaybeRefusal refused = insert_update(*bucket, BucketId{next++})) return refused;
+      ShardedBucket sharded{.gradients = bucket->id, .parameters = BucketId{next++}, .members = {}};
+      if (sums_shards_) sharded.sums = BucketId{next++};
+      if (MaybeRefusal refused = insert_update(*bucket, std::move(sharded))) return refused;
     }
     for (const std::size_t update : updates_) editor_.remove(program().ops[update].id);
     return std::nullopt;
   }
 
   // One op for the bucket, where the last of its updates stood.
-  MaybeRefusal insert_update(const Bucket& bucket, BucketId parameters) {
-    ShardedBucket sharded{.gradients = bucket.id, .parameters = parameters, .members = {}};
+  MaybeRefusal insert_update(const Bucket& bucket, ShardedBucket sharded) {
     Members mine;
     std::map<std::size_t, std::int64_t> updates;  // elements in the bucket, by position
     for (const Slice& slice : bucket.gradients) {
@@ -222,8 +261,8 @@ class Sharder {
           .work = MemoryWork{},
           .reads = {},
           .writes = {},
-          .effect = ShardUpdate{.gradients = bucket.id,
-                                .parameters = parameters,
+          .effect = ShardUpdate{.gradients = sharded.sums.value_or(bucket.id),
+                                .parameters = sharded.parameters,
                                 .traffic = traffic(bucket),
                                 .rescale = std::get<Update>(last.effect).rescale},
           .stage = last.stage,
@@ -294,6 +333,7 @@ class Sharder {
 
   ProgramEditor editor_;
   const Schedule& schedule_;
+  const bool sums_shards_;                          // over micro-steps, each of which reduces
   std::vector<const Bucket*> buckets_;              // that are reduce-scattered
   IdTable<TensorId, TensorId> sums_{TensorId{-1}};  // of a gradient over micro-steps
   IdTable<TensorId, Gradient> gradients_;

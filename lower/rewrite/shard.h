@@ -14,9 +14,12 @@
 // belongs to the i-th other and has as many elements, but may have another type. A global norm of
 // sharded gradients becomes a norm of shards (shard_norm.h).
 //
+// Where every micro-step reduces (SyncPoint::EveryMicroStep), a rank adds up its shards: the sums over
+// micro-steps lie in a bucket of their own, cut like that of the gradients, the ops that add to them
+// do so to shards (Accumulate::shard), and the bucket's update reads that.
+//
 // Refused, with the reason: updates that are opaque or not elementwise (LAMB), a gradient that lies
-// only partly in such buckets, ops that would read shards as if they were whole, shards in every
-// micro-step.
+// only partly in such buckets, ops that would read shards as if they were whole.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -26,6 +29,7 @@
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -36,8 +40,10 @@ namespace dovetail::schedule {
 // ranges of elements at the same elements of the buffer.
 struct ShardedBucket {
   BucketId gradients;
-  BucketId parameters;         // beyond all ids of the Schedule
+  BucketId parameters;         // beyond all ids of the Schedule, as is
   std::vector<Slice> members;  // parameters, in the order of the bucket's gradients
+  // That of the sums of shards over micro-steps, where there are any.
+  std::optional<BucketId> sums = std::nullopt;
   friend bool operator==(const ShardedBucket&, const ShardedBucket&) = default;
 };
 

@@ -142,7 +142,6 @@ TEST_F(PolicyCliTest, ExploreTakesPoliciesWithSeveralOptions) {
 }
 
 TEST_F(PolicyCliTest, BadCombinationsAreRefusedWithTheRule) {
-  expect_refused("sharded:k=2,sync=every", "of which a rank holds only its shard");
   expect_refused("sharded:replicas=nodes", "need no reduction over replicas");
   expect_refused("sharded:cap=1MiB,mode=view", "spans buckets");
   expect_refused("naive:gather=next-forward", "it is an option of sharded");

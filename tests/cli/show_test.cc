@@ -83,8 +83,8 @@ TEST_F(ShowTest, RefusalsSayTheRuleInWords) {
   for (const char* policy :
        {"paddle-pas", "source-first-fit:cap=1MiB,elements=5", "naive:gather=next-forward",
         "threshold:wait=before-next-batch", "source-improved:k=2,sync=sometimes",
-        "source-improved:sync=every", "source-improved:scale=nowhere", "sharded:k=2,sync=every",
-        "sharded:cap=1MiB,mode=view", "sharded:replicas=nodes", "sharded:p=0",
+        "source-improved:sync=every", "source-improved:scale=nowhere", "sharded:cap=1MiB,mode=view",
+        "sharded:replicas=nodes", "sharded:p=0",
         "threshold:batch=2,k=2,sync=after,wait=before-next-batch", "pipeline:stages=1",
         "pipeline:stages=9", "pipeline:kind=interleaved",
         "pipeline:kind=interleaved,stages=2,chunks=2,k=3", "pipeline:sync=every"}) {

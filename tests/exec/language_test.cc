@@ -371,6 +371,9 @@ TEST(LanguageTest, NarrowParametersOfTwoGroupsAreThoseThatWereUpdated) {
   for (const std::string policy :
        {"sharded", "sharded:cap=1KiB,p=1", "sharded:gather=next-forward,k=2", "sharded+per-tensor",
         "sharded:mode=view,scale=before-collective", "fsdp:k=2", "fsdp:reshard=no",
+        "fsdp:k=3,sync=every", "sharded:k=2,sync=every,mode=view",
+        "sharded:cap=1KiB,k=2,sync=every", "sharded+per-tensor+k=2,sync=every",
+        "fsdp:k=2,sync=every,average=no,scale=after-collective",
         "fsdp:prefetch=2,mode=copy,streams=2"}) {
     SCOPED_TRACE(policy);
     expect_exact(experts_plan(policy));

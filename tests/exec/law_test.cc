@@ -128,7 +128,6 @@ std::vector<Rule> rules(const Combination& combination) {
       // The average over micro-steps is in the sums, and parts that are read at once have none.
       {two_parts && every && in_collective && merge.op == ReduceOp::Average, false,
        "need different factors"},
-      {sharded && every, true, "sharded buckets are reduced once per step"},
   };
 }
 

@@ -177,6 +177,13 @@ TEST_F(ExportTest, Fsdp2KeepsTheGathersOfAPlanThatGathersBeforeEachUse) {
   EXPECT_THAT(kept.text,
               AllOf(HasSubstr("RESHARD_AFTER_FORWARD = False"), HasSubstr("KEEP_LAST = False")));
   EXPECT_EQ(kept.schedule.parameters, schedule::ParameterSync::EachUse);
+  // It reduces in every micro-step, or in the last where it is told so.
+  const Export every = to("fsdp", plan("fsdp:cap=40KB,k=2,sync=every"));
+  EXPECT_EQ(every.schedule.merge.sync, schedule::SyncPoint::EveryMicroStep);
+  EXPECT_THAT(every.text, Not(HasSubstr("set_requires_gradient_sync")));
+  const Export last = to("fsdp", plan("fsdp:cap=40KB,k=2"));
+  EXPECT_EQ(last.schedule.merge.sync, schedule::SyncPoint::LastMicroStep);
+  EXPECT_THAT(last.text, HasSubstr("model.set_requires_gradient_sync(last)"));
 }
 
 // FSDP2 would leave what no list names to the root, which is gathered first and stays.

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "jobs/decisions.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "jobs/program.h"
@@ -21,6 +22,13 @@ TEST(JobDecisionsTest, StagesBucketsAndShards) {
   EXPECT_EQ(text("llama3_8b:dp=8,zero=1"), "sharded:cap=160000000B,p=1,gather=next-forward");
   EXPECT_EQ(text("llama3_8b:dp_shard=8,prefetch=2,reshard=no"),
             "fsdp:forward=2,backward=2,reshard=no,mode=copy,wait=end-of-backward");
+  // Divided gradients have no room for whole sums; in a pipeline the last micro-batch reduces.
+  EXPECT_EQ(text("llama3_8b:dp_shard=8,gbs=32"),
+            "fsdp:forward=1,backward=1,reshard=yes,mode=copy,wait=end-of-backward,sync=every,k=4");
+  EXPECT_THAT(text("llama3_8b:dp=8,zero=2,gbs=32"), ::testing::HasSubstr(",sync=every,k=4"));
+  EXPECT_THAT(text("llama3_8b:dp=8,zero=1,gbs=32"), ::testing::Not(::testing::HasSubstr("sync=")));
+  EXPECT_THAT(text("llama3_8b:dp_shard=2,pp=4,gbs=16"),
+              ::testing::Not(::testing::HasSubstr("sync=")));
   EXPECT_EQ(text("llama3_70b:tp=8,pp=4,dp=2,gbs=64,zero=1,async_tp=yes"),
             "pipeline:kind=1f1b,stages=4,k=32+"
             "sharded:cap=160000000B,p=1,gather=next-forward,collectives=async");

@@ -234,13 +234,30 @@ TEST(ShardTest, A19MergedGradientsAreShardedOnce) {
   EXPECT_EQ(op_called(result.program, "bucket3.update").reads.front(), sum);
 }
 
-TEST(ShardTest, A16A19ShardsInEveryMicroStepAreRefused) {
+// Each micro-step scatters its gradients, and a rank adds up its shards where their bucket of sums lies.
+TEST(ShardTest, A16A19ShardsOfEveryMicroStepAreAddedUp) {
   Schedule schedule = one_bucket(Collective::ReduceScatter);
   schedule.merge = Merge{.micro_steps = 2, .sync = SyncPoint::EveryMicroStep};
-  Program program = applied<Rewritten>(merge_micro_steps(two_layers(), schedule.merge)).program;
-  EXPECT_EQ(reason_of(shard_updates(program, schedule)),
-            "sharded buckets are reduced once per step, the schedule says sync=every: a sum over "
-            "micro-steps needs whole gradients");
+  const Program program =
+      applied<Rewritten>(merge_micro_steps(two_layers(), schedule.merge)).program;
+  const Sharded result = sharded(program, schedule);
+  const ShardedBucket& bucket = result.buckets.front();
+  ASSERT_TRUE(bucket.sums);
+  EXPECT_NE(*bucket.sums, bucket.parameters);
+  const Op& update = op_called(result.program, "bucket3.update");
+  EXPECT_EQ(std::get<ShardUpdate>(update.effect).gradients, *bucket.sums);
+  const std::int64_t ranks = program.group(schedule.buckets[0].group).size();
+  int sums = 0;
+  for (const Op& op : result.program.ops) {
+    const auto* sum = std::get_if<Accumulate>(&op.effect);
+    if (sum == nullptr) continue;
+    ++sums;
+    EXPECT_TRUE(sum->shard) << op.name;
+    const Bytes whole = std::get<MemoryWork>(op_called(program, op.name).work).bytes;
+    EXPECT_EQ(std::get<MemoryWork>(op.work).bytes.count() * ranks, whole.count()) << op.name;
+    EXPECT_EQ(std::ranges::count(update.reads, op.writes.front()), 1) << op.name;
+  }
+  EXPECT_EQ(sums, 2 * 2);  // gradients x micro-steps
 }
 
 struct Refused {

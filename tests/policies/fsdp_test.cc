@@ -197,7 +197,6 @@ TEST(FsdpTest, WhatCannotBeShardedOrIsNeverReadIsRefused) {
             "not known");
   EXPECT_THROW(parse_policy("fsdp:cap=1MiB,blocks=layer"), InputError);
   EXPECT_THROW(parse_policy("fsdp:prefetch=1,forward=2"), InputError);
-  EXPECT_THROW(parse_policy("fsdp:k=2,sync=every"), InputError);
 }
 
 TEST(FsdpTest, AGatherThatCannotBeIsRefusedByLowering) {

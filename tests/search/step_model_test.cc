@@ -464,8 +464,9 @@ TEST(StepModelTest, SchedulesOfShardingPoliciesAreReadAsChoices) {
   for (const char* policy :
        {"sharded:cap=4MiB", "sharded:cap=1MiB,p=2,wait=before-next-batch",
         "sharded:cap=4MiB,p=1,overlap=no", "sharded:cap=1MiB,p=1,gather=next-forward",
-        "sharded:cap=8MiB,k=2", "fsdp", "fsdp:forward=2,backward=2", "fsdp:cap=2MiB,reshard=no",
-        "fsdp:limit=2", "fsdp:k=3", "fsdp:cap=16MiB,prefetch=3,streams=2"}) {
+        "sharded:cap=8MiB,k=2", "fsdp:cap=2MiB,k=2,sync=every,reshard=no", "fsdp:k=3,sync=every",
+        "fsdp", "fsdp:forward=2,backward=2", "fsdp:cap=2MiB,reshard=no", "fsdp:limit=2", "fsdp:k=3",
+        "fsdp:cap=16MiB,prefetch=3,streams=2"}) {
     for (const char* cluster : {"a100x8", "h100x16_tcpx"}) {
       SCOPED_TRACE(std::string(policy) + " on " + cluster);
       const Case model_case = zoo_case("resnet18", cluster, policy);
