@@ -1,5 +1,5 @@
 // A step's spans are the nodes of its graph between its markers; the times are the trace's own or those of a replay. Best
-// buckets are shown as the simulator plays the imported workload with them, two steps from a standing start.
+// buckets are shown as the simulator plays the imported workload with them, three steps: the first stands still at its start.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnose/step_traces.h"
@@ -173,7 +173,7 @@ traces::Trace with_best_buckets(const RankTrace& rank, const RankForecast& own,
   Forecast forecast(*own.workload, own.workload->profile);
   search::Planner& planner = forecast.planner();
   traces::Trace trace = sim::simulate(planner.verified(forecast.buckets(best.ends, best.in_flight)),
-                                      planner.costs(), {.steps = 2});
+                                      planner.costs(), {.steps = 3});
   trace.provenance.policy = short_setting(best);
   trace.provenance.workload = rank.trace.file;
   return trace;

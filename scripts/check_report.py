@@ -107,7 +107,12 @@ const ground = light(parse(getComputedStyle(document.body).backgroundColor));
 const ratio = colour => { const own = light(parse(colour)); return (Math.max(own, ground) + 0.05) / (Math.min(own, ground) + 0.05); };
 const inks = [...document.querySelectorAll('h1, p, a, td, th, summary, .faint, .kind')].map(node => getComputedStyle(node).color)
   .concat([...document.querySelectorAll('svg text:not(.inside)')].map(node => getComputedStyle(node).fill));
-return Math.min(...inks.map(ratio));"""
+const style = getComputedStyle(document.documentElement);
+const on = [...document.querySelectorAll('svg text.inside')].filter(node => node.textContent !== '').map(node => {
+  const paint = document.createElement('i'); paint.style.color = style.getPropertyValue(node.dataset.on); document.body.append(paint);
+  const [ink, fill] = [light(parse(getComputedStyle(node).fill)), light(parse(getComputedStyle(paint).color))]; paint.remove();
+  return (Math.max(ink, fill) + 0.05) / (Math.min(ink, fill) + 0.05); });
+return Math.min(...inks.map(ratio), ...on);"""
 
 
 def check_look(browser, checks, name, wanted, width, scheme):
@@ -158,6 +163,17 @@ def check_curve(browser, checks):
     checks.expect(pressed == 1 and before != after and "Flat range" in after, "curve: a click on a rule does not show its flat range")
     for level in ("our-plan", "lower-bound"):
         checks.expect(browser.run("return document.querySelectorAll(arguments[0]).length", f"svg[data-chart=curve] .{level}") == 1, f"curve: no {level}")
+
+
+def check_tools(browser, checks):
+    """Tables go out as Markdown, charts as PNG, and a click on a stall goes to what it waits for."""
+    for selector in ("#sensitivity .wide + .tools button", "#curve figure .tools button"):
+        browser.click(selector)
+        browser.wait_for(f"return document.querySelector('{selector}').textContent === 'done'")
+    checks.expect(browser.run("return document.querySelectorAll('svg[data-chart=curve] circle.usual').length") == 1, "curve: no mark of the usual setting")
+    browser.click("#timeline svg rect.span.stall")
+    checks.expect("collective" in tip(browser), f"timeline: a click on a stall shows {tip(browser)!r}")
+    browser.keys("#timeline svg", Browser.ESCAPE)
 
 
 def axis_of(browser):
@@ -283,6 +299,7 @@ def check_report(browser, checks, folder, name, wanted, keep):
     check_tab(browser, checks, name)
     if name == "explore":
         check_curve(browser, checks)
+        check_tools(browser, checks)
         check_timeline(browser, checks)
         check_moving(browser, checks)
     if name == "plan":

@@ -38,7 +38,7 @@ function stackedBars(kind, label, bars) {
           .attr("x", (part) => x(part.from / 1000)).attr("width", (part) => Math.max(0.5, x(part.us / 1000) - x(0)))
           .attr("fill", (part) => `var(${part.colour})`);
         withTips(rects, (part) => [part.words, [["of", bar.name], ["time", `${ms(part.us)} ms`], ["share", `${(100 * part.us / total).toFixed(1)} %`]]]);
-        svg.append("g").selectAll("text").data(parts.filter((part) => x(part.us / 1000) - x(0) > 62)).join("text").attr("class", (part) => insideClass(part.colour))
+        svg.append("g").selectAll("text").data(parts.filter((part) => x(part.us / 1000) - x(0) > 62)).join("text").attr("class", (part) => insideClass(part.colour)).attr("data-on", (part) => part.colour)
           .attr("x", (part) => x(part.from / 1000) + 4).attr("y", y + 16).text((part) => `${ms(part.us)}`);
       });
       axisBelow(svg, x, bars.length * row + 4, "ms", (axis) => axis.ticks(Math.max(2, Math.floor(width / 110))));

@@ -19,7 +19,7 @@ function chart(options) {
       event.preventDefault();
     }).on("blur", () => tip.hide());
   }
-  const figure = element("figure", {}, svg.node());
+  const figure = element("figure", {}, svg.node(), tools(tool("PNG", `Save the chart ${options.kind} as PNG`, () => savePng(svg.node(), options.kind))));
   let drawn = 0;
   const draw = (width) => {
     if (width < 50 || width === drawn) return;
@@ -30,6 +30,7 @@ function chart(options) {
     options.draw(svg, width, height);
   };
   new ResizeObserver((entries) => draw(Math.round(entries[0].contentRect.width))).observe(figure);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => figure.redraw());
   addEventListener("beforeprint", () => draw(printWidth));
   addEventListener("afterprint", () => draw(Math.round(figure.clientWidth)));
   figure.redraw = () => {

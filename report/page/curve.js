@@ -1,5 +1,5 @@
 // Step time over bucket size, a line for each framework's rule. The flat range of the chosen rule is shaded;
-// our plan and the lower bound are level lines.
+// our plan and the lower bound are level lines, and a ring is where a job without a setting is.
 // SPDX-License-Identifier: Apache-2.0
 "use strict";
 
@@ -93,6 +93,20 @@ function curveSection(report) {
     drawLevels(svg, x, y, width, margin);
     curves.forEach((curve, index) => { if (index !== state.curve) drawCurve(svg, curve, index, x, y); });
     drawCurve(svg, curves[state.curve], state.curve, x, y);
+    drawUsual(svg, x, y, width, margin);
+  }
+
+  // Where a job is that nobody has tuned.
+  function drawUsual(svg, x, y, width, margin) {
+    const line = report.timelines.find((each) => each.policy === report.usual);
+    const size = /cap=(\d+)MiB/.exec(report.usual ?? "");
+    if (!line || !size) return;
+    const point = {threshold_bytes: size[1] * 2 ** 20, step_us: line.step_us};
+    const [at, up] = [x(point.threshold_bytes), y(point.step_us / 1000)];
+    svg.append("circle").attr("class", "usual").attr("cx", at).attr("cy", up).attr("r", 8).attr("fill", "none").attr("stroke", "var(--ink)").attr("stroke-width", 2);
+    const left = at > width / 2;
+    svg.append("text").attr("class", "usual").attr("x", Math.max(margin.left, at + (left ? -12 : 12))).attr("y", up > 40 ? up - 12 : up + 20)
+      .attr("text-anchor", left ? "end" : "start").text(`${line.title}: ${ms(point.step_us)} ms`);
   }
 
   function keys(event) {

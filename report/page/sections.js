@@ -29,7 +29,8 @@ function foundSection(report) {
   const usual = report.timelines.find((line) => line.policy === report.usual && report.usual !== found.spec);
   const alike = report.results.every((result) => result.kind !== "explore" || result.best.micro_steps === 1);
   const fact = (name, value) => (value === null ? null : element("div", {}, element("dt", {}, name), element("dd", {}, value)));
-  return section("plan", "Our plan", [element("p", {}, kindOf("simulated"), " ", element("code", {}, found.spec)),
+  return section("plan", "Our plan", [element("p", {}, kindOf("simulated"), " ", element("code", {}, found.spec), report.next.length > 0 ? ": " : null,
+    report.next.length > 0 ? element("a", {href: "#paste"}, "how to set it") : null),
     element("dl", {class: "facts"}, fact("step", `${ms(found.step_us)} ms`), usual && alike ? fact(usual.title, `${ms(usual.step_us)} ms (${percent(usual.step_us / found.step_us - 1)})`) : null,
       fact("exposed communication", `${ms(found.exposed_us)} ms`),
       fact("buckets", String(found.buckets)), fact("lower bound", found.lower_bound_us ? `${ms(found.lower_bound_us)} ms` : null), fact("gap to the bound", gap),
@@ -39,6 +40,8 @@ function foundSection(report) {
       "bound on this model; the bound ignores contention, copies and the host, so part of the gap may not be reachable.") : null]);
 }
 
+function hasRanks(line) { return new Set(line.rows.map((row) => row.rank)).size > 1; }
+
 function timelineSection(report) {
   if (report.timelines.length === 0) return null;
   const many = report.timelines.length > 1;
@@ -46,7 +49,7 @@ function timelineSection(report) {
   const scale = many ? element("p", {class: "faint"}, shared ? "All on one scale of time." : "Each on its own scale of time: one is several times as long as another.") : null;
   return section("timeline", "The step as it runs", [scale, ...report.timelines.flatMap((line) => [
     many ? element("h3", {}, line.title) : null,
-    element("p", {}, kindOf(line.origin), ` step ${line.step}, rank ${line.rank} first: ${ms(line.step_us)} ms, exposed communication ${ms(line.exposed_us)} ms; `,
+    element("p", {}, kindOf(line.origin), `${line.steps > 1 ? ` step ${line.step},` : ""} rank ${line.rank}${hasRanks(line) ? " (the slowest)" : ""}: ${ms(line.step_us)} ms, exposed communication ${ms(line.exposed_us)} ms; `,
       `${line.policy}${line.machine ? ` on ${line.machine}` : ""}${line.ranks_left_out > 0 ? `; ${counted(line.ranks_left_out, "rank")} more not shown` : ""}`),
     ...timelineParts(line, shared)])]);
 }
@@ -107,24 +110,46 @@ const exposedWords = {
   no_prefetch_us: ["--stall-3", "exposed: gathered when needed"], link_us: ["--stall", "exposed: the link"],
 };
 
+// The largest part that is not compute has the strongest colour, whichever it is.
+function emphasize(bars) {
+  const strongest = "--stall";
+  const losses = groupsOf(bars.flatMap((bar) => bar.parts).filter(([, words]) => words !== "compute"), ([, words]) => words);
+  const [own, most] = greatest(losses, (parts) => sumOf(parts, (part) => part[2]))?.[0] ?? [];
+  const colour = ([now, words]) => (words === most ? strongest : now === strongest ? own : now);
+  return bars.map((bar) => ({...bar, parts: bar.parts.map((part) => [colour(part), part[1], part[2]])}));
+}
+
+// Of each change the rank that gains most.
+function mostOf(ranks) {
+  const all = ranks.flatMap((rank) => rank.what_ifs.map((entry) => ({rank: rank.rank, ...entry})));
+  return groupsOf(all, (entry) => entry.change).map((entries) => greatest(entries, (entry) => entry.gain_us));
+}
+
 function diagnosisSection(diagnosis) {
-  const bars = diagnosis.ranks.flatMap((rank) => rank.steps.map((step) => ({name: `rank ${rank.rank} ${step.name}`, parts: [
+  const bars = emphasize(diagnosis.ranks.flatMap((rank) => rank.steps.map((step) => ({name: `rank ${rank.rank} ${step.name}`, parts: [
     ["--forward", "compute", step.compute_us], ...Object.entries(step.exposed_by_cause).map(([cause, us]) => [...exposedWords[cause], us]),
-    ["--gap", "nothing on the GPU", step.idle_us]].filter((part) => part[2] > 0)}))).filter((bar) => bar.parts.length > 0);
+    ["--gap", "nothing on the GPU", step.idle_us]].filter((part) => part[2] > 0)}))).filter((bar) => bar.parts.length > 0));
+  // Of many ranks the longest step each, and all of them below.
+  const few = bars.length <= 8 ? bars : groupsOf(bars, (bar) => bar.name.split(" ")[1]).map((steps) => greatest(steps, (bar) => sumOf(bar.parts, (part) => part[2])));
   const gain = (entry, words) => ({at: entry.gain_us / 1000, low: entry.gain_low_us / 1000, high: entry.gain_high_us / 1000, colour: "--predicted", words});
-  const whatIfs = diagnosis.ranks.flatMap((rank) => rank.what_ifs.map((entry) => ({name: `rank ${rank.rank}: ${entry.change}`, marks: [gain(entry, "gain")]})));
+  const several = diagnosis.ranks.length > 1;
+  const row = (entry) => ({name: several ? `rank ${entry.rank}: ${entry.change}` : entry.change, marks: [gain(entry, "gain")]});
+  const whatIfs = mostOf(diagnosis.ranks).map(row);
+  const ofEach = several ? diagnosis.ranks.flatMap((rank) => rank.what_ifs.map((entry) => row({rank: rank.rank, ...entry}))) : [];
   const buckets = diagnosis.buckets;
   const settings = buckets === null ? [] : buckets.settings.map((entry) => ({name: entry.setting.length > 60 ? `${entry.setting.slice(0, 57)}...` : entry.setting,
     shaded: buckets.alike.includes(entry.setting), marks: [{...gain(entry, entry.is_recorded ? "gain (recorded)" : "gain"), more: [["buckets", entry.buckets]]}]}));
   return section("diagnosis", "Why the step is slow", [
     element("p", {}, element("strong", {}, diagnosis.headline)), ...diagnosis.sentences.map((sentence) => element("p", {}, sentence)),
-    ...(bars.length === 0 ? [] : [element("p", {}, kindOf("measured"), " by the profiler"), partsLegend(bars),
-      stackedBars("diagnosis", "Where the time of each recorded step goes; the same numbers stand in the table below.", bars),
+    ...(bars.length === 0 ? [] : [element("p", {}, kindOf("measured"), " by the profiler"), partsLegend(few),
+      stackedBars("diagnosis", "Where the time of each recorded step goes; the same numbers stand in the table below.", few),
       folded("The same as a table", partsTable("Where the time goes", bars))]),
     diagnosis.late.length === 0 ? null : table("Who was late", ["rank", "collectives", "others waited ms", ["mostly with", "text"]],
       diagnosis.late.map((late) => [late.rank, late.collectives, ms(late.waiting_of_others_us), [late.mostly_with || "nothing stands out", "text"]])),
     whatIfs.length === 0 ? null : element("h3", {}, "What a change would give, at most (simulated)"),
     whatIfs.length === 0 ? null : intervals("what-if", "Gain of each change with its interval", whatIfs, "gain, ms a step", true),
+    ofEach.length <= whatIfs.length ? null : folded("Of every rank", table("What a change would give, by rank", [["rank and change", "text"], "gain ms", "from", "to"],
+      ofEach.map(({name, marks: [mark]}) => [[name, "text"], mark.at.toFixed(3), mark.low.toFixed(3), mark.high.toFixed(3)]))),
     settings.length === 0 ? null : element("h3", {}, "Bucket settings (simulated, against the recorded ones; those that cannot be told from the best are shaded)"),
     settings.length === 0 ? null : intervals("settings", "Gain of each bucket setting with its interval", settings, "gain, ms a step", true),
     buckets === null ? null : element("pre", {tabindex: "0"}, buckets.advice.join("\n")),
@@ -164,7 +189,7 @@ function jobsSection(jobs) {
   return section("jobs", "Every job that was tried", [
     element("p", {}, kindOf(jobs.origin), " Each bar is the stage with the least bubble; the parts add up to the step. MFU counts three times the forward pass, attention whole (PaLM). Alike: too close to the best for public measurements to bear out the order."),
     table("Jobs", [["job", "text"], "step ms", "tokens/s/GPU", "MFU", "peak GiB", ["", "text"]], jobs.rows.map((row, index) => [[row.change, "text"], ms(row.step_us),
-      Math.round(row.tokens_per_s_per_gpu), row.mfu === null ? "" : percent(row.mfu), gib(row.peak_bytes), [verdict(row, index), "text"]])),
+      Math.round(row.tokens_per_s_per_gpu), row.mfu === null ? "" : share(row.mfu), gib(row.peak_bytes), [verdict(row, index), "text"]])),
     partsLegend(bars), stackedBars("jobs", "Where a step of each job goes; the same numbers stand in the tables.", bars),
     folded("The same as a table", partsTable("Where the time goes", bars)),
     stages.length < 2 ? null : element("h3", {}, `Stages of ${jobs.rows[jobs.best].change}`),

@@ -9,14 +9,20 @@ const activityColours = {
   kernel: "--kernel", "host call": "--enqueue",
 };
 
-// Colours on which dark letters are read better than white ones, where the page is light.
-const lightColours = new Set(["--backward", "--idle", "--gap", "--stall-2", "--stall-3", "--collective-2", "--kernel", "--copies"]);
-function insideClass(colour) { return lightColours.has(colour.replace(/var\((.*)\)/, "$1")) ? "inside on-light" : "inside"; }
+// White or black letters, whichever are read better on the colour (WCAG's luminance).
+function insideClass(colour) {
+  const name = colour.replace(/var\((.*)\)/, "$1");
+  const hex = getComputedStyle(document.documentElement).getPropertyValue(name).trim();  // all colours of the page are #rrggbb
+  const light = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2] > 0.179 ? "inside on-light" : "inside";
+}
 
 function spanColour(span) {
   if (span.what === "collective" && span.bucket !== undefined && span.bucket % 2 === 1) return "var(--collective-2)";
   return `var(${activityColours[span.what] ?? "--kernel"})`;
 }
+
+function standsStill(span) { return ["gap", "stall", "wait"].includes(span.what); }
 
 const rowHeight = 26;
 const readyHeight = 18;
@@ -40,8 +46,17 @@ function visibleMarks(spans, x, left, right) {
   return marks;
 }
 
+// The rows of the first rank on top, whichever the report is about.
+function inRankOrder(line) {
+  const order = line.rows.map((row, index) => index).sort((a, b) => line.rows[a].rank - line.rows[b].rank || a - b);
+  const place = new Map(order.map((old, now) => [old, now]));
+  const moved = (part) => ({...part, row: part.row === null ? null : place.get(part.row)});
+  return {...line, rows: order.map((old) => line.rows[old]), spans: line.spans.map(moved), critical_path: line.critical_path?.map(moved)};
+}
+
 class TimelineChart {
-  constructor(line, span) {
+  constructor(given, span) {
+    const line = inRankOrder(given);
     this.line = line;
     this.spansOf = line.rows.map((row, index) => line.spans.filter((span) => span.row === index));
     this.buckets = new Map(line.buckets.map((bucket) => [bucket.id, bucket]));
@@ -114,6 +129,7 @@ class TimelineChart {
       .attr("width", (mark) => Math.max(0.5, mark.to - mark.from)).attr("height", (mark) => (mark.span.what === "gap" ? height - 14 : height))
       .attr("fill", (mark) => spanColour(mark.span));
     withTips(rects, (mark) => this.describe(mark.span, mark.count));
+    rects.style("cursor", (mark) => (standsStill(mark.span) ? "pointer" : null)).on("click", (event, mark) => this.follow(mark.span));
     this.waiting(marks, x, y, height);
     this.labels(marks, y);
     this.readyMarks(x, left, right);
@@ -143,19 +159,25 @@ class TimelineChart {
       .attr("fill", "var(--ground)").attr("opacity", 0.55).attr("pointer-events", "none");
   }
 
+  // Behind the pale part of a collective, where the rest has room for a word.
+  labelFrom(mark) {
+    const begun = this.x(mark.span.transfer_start_us ?? mark.span.start_us);
+    return mark.to - begun > 24 ? Math.max(mark.from, begun) : mark.from;
+  }
+
   labels(marks, y) {
     const wide = marks.filter((mark) => mark.count === 1 && mark.to - mark.from > 16 &&
       (mark.span.what === "collective" || mark.to - mark.from > 60));
     const label = (mark) => {
       const {what, bucket, name} = mark.span;
       if (what === "gap") return "";
-      const room = mark.to - mark.from;
+      const room = mark.to - this.labelFrom(mark);
       const text = what === "stall" ? what : (what === "collective" && bucket !== undefined ? (room < 64 ? `${bucket}` : `bucket ${bucket}`) : name);
       const fits = Math.floor((room - 6) / letterWidth);
       return text.length <= fits || fits >= 5 ? shortened(text, room - 6) : "";
     };
     this.plot.selectAll("text.inside").data(wide).join("text").attr("class", (mark) => insideClass(spanColour(mark.span)))
-      .attr("x", (mark) => mark.from + 4)
+      .attr("data-on", (mark) => spanColour(mark.span).slice(4, -1)).attr("x", (mark) => this.labelFrom(mark) + 4)
       .attr("y", (mark) => y(mark) + 14).text(label);
   }
 
@@ -168,6 +190,26 @@ class TimelineChart {
       ["travels in bucket", gradient.bucket]]]);
   }
 
+  // What a stream that stands still waits for: its bucket on the rank that came last, else what the host of the rank did at
+  // the end of it, else whatever ended last just before it goes on.
+  behind(span) {
+    if (!standsStill(span)) return null;
+    const rank = this.line.rows[span.row].rank;
+    const others = this.line.spans.filter((other) => other.row !== span.row && other.what !== "gap" && other.what !== "wait" &&
+      other.what !== "stall" && other.start_us < span.end_us && other.end_us > span.start_us);
+    const ofBucket = others.filter((other) => span.bucket !== undefined && other.what === "collective" && other.bucket === span.bucket);
+    const ofHost = others.filter((other) => this.line.rows[other.row].name === "host" && this.line.rows[other.row].rank === rank);
+    if (ofBucket.length > 0) return greatest(ofBucket, (other) => other.start_us);
+    return greatest(ofHost, (other) => other.end_us - other.start_us) ?? greatest(others, (other) => Math.min(other.end_us, span.end_us));
+  }
+
+  follow(span) {
+    const target = this.behind(span);
+    if (!target) return;
+    this.choice = {row: target.row, span: this.spansOf[target.row].indexOf(target)};
+    this.reveal();
+  }
+
   describe(span, count = 1) {
     const bucket = this.buckets.get(span.bucket);
     const names = bucket?.gradients.map((gradient) => gradient.name) ?? [];
@@ -177,7 +219,8 @@ class TimelineChart {
       ["what", span.what], ["from", time(span.start_us)], ["takes", time(span.end_us - span.start_us)],
       ["bytes", span.size_bytes === undefined ? null : `${bytes(span.size_bytes)} (${span.size_bytes})`],
       ["bucket", span.bucket], ["gradients", list === "" ? null : `${names.length}: ${list}`],
-      ["last rank came at", moved ? time(span.transfer_start_us) : null], ["cause", span.why]]];
+      ["last rank came at", moved ? time(span.transfer_start_us) : null], ["cause", span.why],
+      ["click", this.behind(span) ? "goes to what it waits for" : null]]];
   }
 
   chosen() { return this.spansOf[this.choice.row]?.[this.choice.span]; }
