@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <ostream>
 #include <span>
 #include <string>
 
@@ -14,8 +15,8 @@
 
 namespace dovetail::cli {
 
-// What a subcommand does once the line is parsed; its exit code.
-using Action = std::function<int()>;
+// What a subcommand does once the line is parsed; it prints to the stream. Its exit code.
+using Action = std::function<int(std::ostream&)>;
 
 inline constexpr std::int64_t kLargestNumber = std::numeric_limits<std::int32_t>::max();
 

@@ -5,7 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
-#include <iostream>
+#include <ostream>
 #include <string>
 #include <type_traits>
 
@@ -33,17 +33,17 @@ CLI::Option& bind_output(CLI::App& command, std::string& output, const std::stri
 // --html
 void bind_page(CLI::App& command, PageOptions& page);
 
-// What the command does once the line is parsed: `run(options, std::cout)`, whose result is the exit code
+// What the command does once the line is parsed: `run(options, out)`, whose result is the exit code
 // (0 where it has none). `options` and `action` outlive the parser.
 template <class Options, class Run>
 void bind_action(CLI::App& command, const Options& options, Action& action, Run run) {
   command.callback([&options, &action, run] {
-    action = [&options, run] {
+    action = [&options, run](std::ostream& out) {
       if constexpr (std::is_void_v<std::invoke_result_t<Run, const Options&, std::ostream&>>) {
-        run(options, std::cout);
+        run(options, out);
         return 0;
       } else {
-        return run(options, std::cout);
+        return run(options, out);
       }
     };
   });

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/environment.h"
 
+#include <dlfcn.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -27,6 +28,18 @@ bool holds_data(const std::filesystem::path& folder) {
          std::filesystem::is_directory(folder / "workloads", unreadable);
 }
 
+// The file that holds this code: of a library that a program loaded its own, else the program's.
+std::filesystem::path own_file() {
+  std::error_code unreadable;
+  std::filesystem::path file = std::filesystem::read_symlink("/proc/self/exe", unreadable);
+  if (unreadable) file.clear();
+  Dl_info found{};
+  const void* const here = reinterpret_cast<const void*>(&data_dir);
+  if (::dladdr(here, &found) == 0 || found.dli_fname == nullptr) return file;
+  const std::filesystem::path library = found.dli_fname;
+  return library.extension() == ".so" ? std::filesystem::absolute(library, unreadable) : file;
+}
+
 std::string now_as(const char* format) {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -40,11 +53,10 @@ std::string now_as(const char* format) {
 std::string data_dir() {
   const char* const given = std::getenv("DOVETAIL_DATA");
   if (given != nullptr && *given != '\0') return given;
-  std::error_code unreadable;
-  const std::filesystem::path tool = std::filesystem::read_symlink("/proc/self/exe", unreadable);
+  const std::filesystem::path file = own_file();
   const std::filesystem::path installed =
-      tool.parent_path().parent_path() / "share" / "dovetail" / "models";
-  if (!unreadable && holds_data(installed)) return installed.string();
+      file.parent_path().parent_path() / "share" / "dovetail" / "models";
+  if (!file.empty() && holds_data(installed)) return installed.string();
   return DOVETAIL_DATA_DIR;
 }
 

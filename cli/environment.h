@@ -1,7 +1,8 @@
 // What the tool finds by itself: its data, its CUDA module, and how wide the terminal is.
 //
 //   DOVETAIL_DATA         folder with workloads/ and clusters/. Default: share/dovetail/models beside the
-//                         folder of the executable (an installed tool), else models/ of the source tree
+//                         folder of the executable or of the library that holds this code (an installed tool or Python
+//                         module), else models/ of the source tree
 //   DOVETAIL_CUDA_MODULE  the CUDA module. Default: beside the executable
 //   COLUMNS               width of texts, where standard output is no terminal
 //

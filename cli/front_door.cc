@@ -3,7 +3,7 @@
 //   0  done      2  the input is wrong      3  the machine failed, or values were wrong
 //
 // Binds flags to each subcommand's options, calls it, and turns errors into exit codes. The only place that
-// catches exceptions. What it reads from the environment: cli/environment.h.
+// catches exceptions of the program. What it reads from the environment: cli/environment.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/front_door.h"
@@ -87,17 +87,17 @@ void bind_texts(CLI::App& app, AllOptions& options, Action& action) {
   CLI::App& help = *app.add_subcommand("help", "what a command does, its options and examples");
   help.add_option("command", options.help_of, "the command; none: all of them");
   help.callback([&app, &options, &action] {
-    action = [&app, &options] {
+    action = [&app, &options](std::ostream& out) {
       const CLI::App& command = named_command(app, options.help_of);
-      std::cout << help_text(describe(command, full_name(options.help_of)), text_width());
+      out << help_text(describe(command, full_name(options.help_of)), text_width());
       return 0;
     };
     options.needs_data = false;
   });
   app.add_subcommand("version", "which dovetail this is")->callback([&options, &action] {
     options.needs_data = false;
-    action = [] {
-      std::cout << "dovetail " << tool_text() << '\n';
+    action = [](std::ostream& out) {
+      out << "dovetail " << tool_text() << '\n';
       return 0;
     };
   });
@@ -111,8 +111,8 @@ void bind_texts(CLI::App& app, AllOptions& options, Action& action) {
       "  dovetail completion fish > ~/.config/fish/completions/dovetail.fish\n"
       "  dovetail completion man > ~/.local/share/man/man1/dovetail.1");
   completion.callback([&app, &options, &action] {
-    action = [&app, &options] {
-      std::cout << completion_text(options.shell, describe(app, "dovetail"), data_dir());
+    action = [&app, &options](std::ostream& out) {
+      out << completion_text(options.shell, describe(app, "dovetail"), data_dir());
       return 0;
     };
   });
@@ -136,33 +136,41 @@ void bind_all(CLI::App& app, AllOptions& options, Action& action) {
   app.footer(kExamples);  // after all others, which would take it over
 }
 
-}  // namespace
+// The words of a command line, those of the program's name aside.
+std::vector<std::string> words_of(int argc, const char* const* argv) {
+  return {argv + std::min(argc, 1), argv + argc};
+}
 
-int answer(int argc, char** argv) {
+// Throws what parsing and the command throw.
+int parse_and_run(int argc, const char* const* argv, std::ostream& out) {
   CLI::App app("Predicts and measures how gradient communication hides behind backward.",
                "dovetail");
   AllOptions options;
   Action action;
   bind_all(app, options, action);
+  const std::vector<std::string> words = words_of(argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {
-    return app.exit(success);
+    return app.exit(success, out, out);
   } catch (const CLI::ParseError& error) {
-    const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-    std::fprintf(stderr, "dovetail: %s\n", refusal(app, words, error).c_str());
-    return 2;
+    throw InputError(refusal(app, words, error));
   }
-  const std::string command = "dovetail " + typed({argv + std::min(argc, 1), argv + argc});
   for (PageOptions* const page :
        {&options.simulate.explore.page, &options.simulate.plan.page, &options.simulate.predict.page,
         &options.machine.run.page, &options.simulate.compare.page, &options.traces.diagnose.page,
         &options.report.page}) {
-    page->command = command;
+    page->command = "dovetail " + typed(words);
   }
+  if (options.needs_data) check_environment();
+  return action(out);
+}
+
+}  // namespace
+
+int answer(int argc, char** argv) {
   try {
-    if (options.needs_data) check_environment();
-    const int code = action();
+    const int code = parse_and_run(argc, argv, std::cout);
     std::cout.flush();
     if (!std::cout) throw InputError("standard output: cannot be written");
     return code;
@@ -175,6 +183,13 @@ int answer(int argc, char** argv) {
     std::fflush(nullptr);
     std::_Exit(3);
   }
+}
+
+int answer(const std::vector<std::string>& words, std::ostream& out) {
+  std::vector<const char*> argv = {"dovetail"};
+  for (const std::string& word : words) argv.push_back(word.c_str());
+  argv.push_back(nullptr);
+  return parse_and_run(static_cast<int>(words.size()) + 1, argv.data(), out);
 }
 
 }  // namespace dovetail::cli

@@ -9,9 +9,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ostream>
+#include <string>
+#include <vector>
+
 namespace dovetail::cli {
 
 // REQUIRES: argv[argc] is null, as main has it.
 int answer(int argc, char** argv);
+
+// The same within another program (python/core.cc): the words behind the program's name, and where what it prints goes. Several
+// threads may ask at once. The exit code. Throws InputError, also for words that cannot be parsed, and DeviceError.
+int answer(const std::vector<std::string>& words, std::ostream& out);
 
 }  // namespace dovetail::cli

@@ -64,11 +64,17 @@ bool shows_progress() {
 }
 
 AsksBeforeEnding::AsksBeforeEnding() {
+  struct sigaction now {};
+  takes_it_ = ::sigaction(SIGINT, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 &&
+              now.sa_handler == SIG_DFL;
+  if (!takes_it_) return;
   asked = 0;
   static_cast<void>(std::signal(SIGINT, ask_to_stop));
 }
 
-AsksBeforeEnding::~AsksBeforeEnding() { static_cast<void>(std::signal(SIGINT, SIG_DFL)); }
+AsksBeforeEnding::~AsksBeforeEnding() {
+  if (takes_it_) static_cast<void>(std::signal(SIGINT, SIG_DFL));
+}
 
 bool AsksBeforeEnding::is_asked() { return asked != 0; }
 

@@ -60,7 +60,8 @@ class Progress {
   std::chrono::steady_clock::time_point shown_;
 };
 
-// While it lives, Ctrl-C asks to stop instead of ending the program; the second one ends it.
+// While it lives, Ctrl-C asks to stop instead of ending the program; the second one ends it. A program that answers to Ctrl-C
+// itself (Python, with this as a module) goes on to do so: then nothing asks to stop.
 class AsksBeforeEnding {
  public:
   AsksBeforeEnding();
@@ -68,6 +69,9 @@ class AsksBeforeEnding {
   AsksBeforeEnding& operator=(const AsksBeforeEnding&) = delete;
   ~AsksBeforeEnding();
   [[nodiscard]] static bool is_asked();
+
+ private:
+  bool takes_it_ = false;
 };
 
 // What a program returns that Ctrl-C ended.

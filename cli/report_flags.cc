@@ -27,9 +27,9 @@ void bind_report(CLI::App& app, const std::string& data_dir, ReportOptions& opti
       "  dovetail report --workload resnet50 --cluster a100x8 -o report.html\n"
       "  dovetail report plan.json predicted.json measured.json -o report.html");
   command.callback([&options, &action] {
-    action = [&options] {
+    action = [&options](std::ostream& out) {
       if (!options.cluster.empty()) options.explore.clusters = {options.cluster};
-      report(options, std::cout);
+      report(options, out);
       return 0;
     };
   });

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iostream>
 #include <string>
 #include <string_view>
 
@@ -191,6 +192,21 @@ void bind_predict(CLI::App& app, PredictOptions& options, Action& action) {
   bind_action(command, options, action, predict);
 }
 
+void bind_evaluate(CLI::App& app, EvaluateOptions& options, Action& action) {
+  CLI::App& command = *app.add_subcommand(
+      "evaluate", "answer JSON lines of standard input, one a line, for programs");
+  options.data_dir = data_dir();
+  command.footer(
+      "Examples:\n"
+      "  echo '{\"workload\": \"resnet50\", \"cluster\": \"a100x8\", \"policy\": \"ddp\"}' | "
+      "dovetail "
+      "evaluate\n"
+      "docs/agents.md has the keys of a line and of an answer.");
+  bind_action(command, options, action, [](const EvaluateOptions& given, std::ostream& out) {
+    evaluate(given, std::cin, out);
+  });
+}
+
 void bind_explain(CLI::App& app, ExplainOptions& options, Action& action) {
   CLI::App& command = *app.add_subcommand(
       "explain", "why a plan takes as long as it does, what would help, what is left");
@@ -238,6 +254,7 @@ void bind_simulate_commands(CLI::App& app, SimulateOptions& options, Action& act
   bind_explore(app, options.explore, action);
   bind_plan(app, options.plan, action);
   bind_predict(app, options.predict, action);
+  bind_evaluate(app, options.evaluate, action);
   bind_explain(app, options.explain, action);
   bind_compare(app, options.compare, action);
 }

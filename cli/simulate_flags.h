@@ -1,10 +1,11 @@
-// Binding explore, plan, predict, explain and compare.
+// Binding explore, evaluate, plan, predict, explain and compare.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "cli/command_line.h"
 #include "cli/compare.h"
+#include "cli/evaluate.h"
 #include "cli/explain.h"
 #include "cli/explore.h"
 #include "cli/plan.h"
@@ -16,6 +17,7 @@ struct SimulateOptions {
   ExploreOptions explore;
   PlanOptions plan;
   PredictOptions predict;
+  EvaluateOptions evaluate;
   ExplainOptions explain;
   CompareOptions compare;
 };

@@ -18,7 +18,7 @@ endif()
 install(DIRECTORY models/clusters models/workloads DESTINATION ${DOVETAIL_SHARE}/models)
 install(DIRECTORY yardsticks/data DESTINATION ${DOVETAIL_SHARE}/yardsticks)
 install(FILES yardsticks/README.md DESTINATION ${DOVETAIL_SHARE}/yardsticks)
-install(DIRECTORY python/ DESTINATION ${DOVETAIL_SHARE}/python PATTERN __pycache__ EXCLUDE PATTERN tests EXCLUDE)
+install(DIRECTORY python/dovetail_torch DESTINATION ${DOVETAIL_SHARE}/python PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN __pycache__ EXCLUDE)
 install(FILES README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

@@ -41,6 +41,7 @@ ALLOWED_ROOMS = {
     "report": {"base", "traces", "schedule"},
 }
 ALLOWED_ROOMS["cli"] = set(ALLOWED_ROOMS)
+ALLOWED_ROOMS["python"] = {"base", "cli"}
 ALLOWED_ROOMS["tests"] = set(ALLOWED_ROOMS)
 ALLOWED_ROOMS["bench"] = set(ALLOWED_ROOMS) - {"tests"}
 # Folder of a room -> the other folders of that room whose headers it may include. What lies in the room
@@ -74,6 +75,7 @@ OUTSIDE = [
     ("nlohmann/json_fwd.hpp", ["*.h", *JSON_FILES]),
     ("nlohmann/*", ["base/json.h"]),
     ("CLI/*", ["cli/*"]),
+    ("nanobind/*", ["python/*"]),
     ("Eigen/*", ["models/fit.cc", "exec/cpu/*", "tests/exec/*", "tests/models/*", "bench/*"]),
     ("gloo/*", EXECUTORS),
     ("mpi.h", EXECUTORS),

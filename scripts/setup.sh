@@ -49,6 +49,8 @@ llvm-14-dev         -
 lld                 1:14
 python3-jsonschema  4.10
 python3-yaml        -
+python3-dev         3.11
+python3-venv        3.11
 "
 
 fail() {

@@ -24,9 +24,12 @@
 #            chromium-driver where they are missing: 131 MB to fetch, 440 MB on disk
 #   package  a Debian package of step `build`, installed and run in a fresh Debian 12 (scripts/check_package.sh).
 #            Installs Debian's mmdebstrap where it is missing
+#   python   the Python package as a wheel in a fresh environment, its tests, types, pages and notebooks
+#            (scripts/check_python.py): compiles the tool once more, as code that a library may hold, and fetches
+#            about 150 MB of Python packages
 #   demo     the short demonstration (scripts/demo.sh)
 #
-# They run one after the other, except that torch, report and package run beside tidy and readme, and so does the demo:
+# They run one after the other, except that torch, report, package and python run beside tidy and readme, and so does the demo:
 # of the two cores they use less than one, and none asserts a time. The sanitizer builds begin early, where a core is idle.
 # A failed step does not stop the others, only those that need it. A test that takes over 30 s, also
 # alone, counts as failed: it wants to be split. Exit status 1 if anything failed, 2 for a step that does not exist.
@@ -37,7 +40,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-readonly all_steps=(setup format layers build asan test tsan tidy readme torch report package demo)
+readonly all_steps=(setup format layers build asan test tsan tidy readme torch report package python demo)
 readonly quick_steps=(format layers asan)
 readonly longest_test=30  # seconds
 readonly root=$PWD
@@ -159,17 +162,22 @@ tsan_build() {
 
 tidy() { cmake --preset tidy --log-level=NOTICE && scripts/tidy.py build-tidy; }
 
+# or_skip COMMAND...: exit status 77 is a skip, whose reason the command has said.
+or_skip() {
+  local status=0
+  "$@" || status=$?
+  ((status == 77)) && skipped=$((skipped + 1)) && return 0
+  return "$status"
+}
+
 # check_with SETUP_OPTION PACKAGE COMMAND...: where the package cannot be had, the command's checks are
 # skipped (its exit status is 77 then) with a line that says so.
 check_with() {
-  local began=$SECONDS status option=$1 package=$2
+  local began=$SECONDS option=$1 package=$2
   shift 2
   scripts/setup.sh "$option" || echo "skipped: ${option#--}: $package cannot be installed here"
   echo "$package and what it needs: $((SECONDS - began)) s"
-  "$@"
-  status=$?
-  ((status == 77)) && skipped=$((skipped + 1)) && return 0
-  return "$status"
+  or_skip "$@"
 }
 
 # What later steps install is fetched while the first ones compile. It is not installed then: where apt upgrades a
@@ -185,6 +193,7 @@ installing() {
   step torch check_with --torch python3-torch scripts/check_torch.py --tool build/dovetail
   step report check_with --browser chromium scripts/check_report.py --tool build/dovetail
   step package check_with --package mmdebstrap scripts/check_package.sh --build build
+  step python or_skip scripts/check_python.py
 }
 
 demonstration() { step demo scripts/demo.sh --short; }

@@ -773,7 +773,8 @@ Duration Planner::one_of_each_kind(const PartitionProblem& problem, const Linear
 Bound Planner::lower_bound(const Candidate& found) {
   StepBound bound;
   if (!found.sharded()) {
-    bound = {.step = relaxed_bound(), .kind = "whole gradients on one stream"};
+    if (!relaxed_) relaxed_ = relaxed_bound();
+    bound = {.step = *relaxed_, .kind = "whole gradients on one stream"};
     if (kinds_.size() == 1) bound.kind = "whole gradients in consecutive buckets on one stream";
   }
   if (kinds_.size() == 1) {

@@ -169,6 +169,10 @@ class Planner {
   // that are consecutive in gradient-ready order and launched in it.
   [[nodiscard]] bool is_bounded(const schedule::Schedule& schedule) const;
 
+  // When each owed gradient is ready on its slowest rank where nothing but compute runs, from the start of the step; in the order
+  // of owed_gradients(program()).
+  [[nodiscard]] std::vector<Duration> ready_alone() const { return slowest_problem(owed_).ready; }
+
   // Of schedules of the candidate's kind. REQUIRES: it is bounded.
   Bound lower_bound(const Candidate& found);
 
@@ -262,6 +266,8 @@ class Planner {
   sim::CompiledProgram compiled_;  // of the last candidate; its memory serves the next
   sim::Workspace workspace_;
   std::size_t simulated_ = 0;
+  std::optional<Duration> relaxed_ =
+      std::nullopt;  // the bound of all Schedules that are not sharded, once it is known
 };
 
 }  // namespace dovetail::search

@@ -1,0 +1,56 @@
+// dovetail evaluate: one schedule or job a line, in and out, for programs that ask thousands of times.
+//
+//   $ echo '{"workload": "resnet50", "cluster": "a100x8", "policy": "ddp"}' | dovetail evaluate
+//   {"origin":"simulated","policy":"torch-ddp:...","step_us":48660.1,"exposed_us":...,"lower_bound_us":...,"paste":"..."}
+//
+// A line is a JSON object (docs/agents.md has all keys); what is wrong with it is the line's answer, {"error": ...}, and the next
+// line goes on. Workloads, machines and what was simulated on them are kept between lines, the last kKept pairs of them, so a
+// policy that is new costs its simulation and one that was asked before a look-up.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <istream>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace dovetail::cli {
+
+class Evaluator {
+ public:
+  static constexpr std::size_t kKept = 16;
+  // Finds shipped workloads and clusters in this folder.
+  explicit Evaluator(std::string data_dir);
+  ~Evaluator();
+
+  // The answer to a line, without a line's end. Several threads may ask at once; those that ask of one workload on one machine
+  // wait for each other. Throws nothing that a line can cause.
+  std::string answer(std::string_view line);
+
+ private:
+  struct Question;
+  struct Desk;
+  std::string answer_about(const Question& question);
+  std::string answer_of(Desk& desk, const Question& question) const;
+  [[nodiscard]] std::string answer_of_job(const Question& question) const;
+  std::shared_ptr<Desk> desk_of(const Question& question);
+
+  std::string data_dir_;
+  std::mutex mutex_;                                                // of desks_
+  std::list<std::pair<std::string, std::shared_ptr<Desk>>> desks_;  // that was asked last first
+};
+
+struct EvaluateOptions {
+  std::string data_dir;
+};
+
+// Answers each line of `in` until its end.
+void evaluate(const EvaluateOptions& options, std::istream& in, std::ostream& out);
+
+}  // namespace dovetail::cli

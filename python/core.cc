@@ -1,0 +1,59 @@
+// The extension of the Python package: a command line in, what the tool prints out, within this process.
+//
+//   _core.answer(["show", "clusters", "--json"])        the text that the tool would print
+//   _core.Evaluator().answer('{"workload": ...}')       a line of `dovetail evaluate`, which keeps what it loaded
+//
+// No logic: python/dovetail/ makes the words and reads the documents. Other threads of Python run meanwhile, and several may
+// ask at once. Input that is wrong becomes _core.InputError, a ValueError, with the tool's own sentence; what fails of the
+// machine _core.DeviceError, a RuntimeError.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/environment.h"
+#include "cli/evaluate.h"
+#include "cli/front_door.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+std::string answer(const std::vector<std::string>& words) {
+  std::ostringstream out;
+  static_cast<void>(dovetail::cli::answer(words, out));
+  return out.str();
+}
+
+// Has the tool's data at hand, or says what is missing.
+std::string checked_data() {
+  dovetail::cli::check_environment();
+  return dovetail::cli::data_dir();
+}
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+  module.doc() = "The dovetail tool within this process.";
+  nb::exception<dovetail::InputError>(module, "InputError", PyExc_ValueError);
+  nb::exception<dovetail::DeviceError>(module, "DeviceError", PyExc_RuntimeError);
+  module.def("answer", &answer, nb::arg("words"), nb::call_guard<nb::gil_scoped_release>(),
+             "What the tool prints for these words, those behind `dovetail` on a command line. "
+             "Raises InputError with the tool's sentence, and DeviceError.");
+  nb::class_<dovetail::cli::Evaluator>(module, "Evaluator",
+                                       "Answers lines as `dovetail evaluate` does.")
+      .def("__init__",
+           [](dovetail::cli::Evaluator* self) {
+             new (self) dovetail::cli::Evaluator(checked_data());
+           })
+      .def("answer", &dovetail::cli::Evaluator::answer, nb::arg("line"),
+           nb::call_guard<nb::gil_scoped_release>(),
+           "The answer to a JSON line, as JSON; {\"error\": ...} for one that is wrong.");
+}

@@ -1,0 +1,186 @@
+"""The commands as functions: each makes the words of a command line and reads the document that it gives.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import os
+from typing import Any, List, Optional, Sequence, Tuple, Union, overload
+
+from dovetail._tool import InputError, Word, call, document_of, flags, made_file
+from dovetail.inputs import Job, Machine, PathLike, Subject, Trace, Workload, machine_words, subject_of
+from dovetail.own_policy import OwnPolicy, plan_of
+from dovetail.results import (AnyExploration, Comparison, Diagnosis, Difference, Exploration, Explorations, Export,
+                              JobExploration, Plan, Predictions)
+
+MachineLike = Union[Machine, str, None]
+PolicyLike = Union[str, OwnPolicy, Plan]
+Sizes = Union[str, int, Sequence[Union[str, int]], None]
+
+
+def _size(value: Union[str, int]) -> str:
+    return f"{value}B" if isinstance(value, int) else value
+
+
+def _sizes(value: Sizes) -> Optional[str]:
+    if value is None or isinstance(value, str):
+        return value
+    return _size(value) if isinstance(value, int) else ",".join(_size(one) for one in value)
+
+
+def _list(value: Any) -> List[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _plan_words(subject: Union[Job, Workload], machine: MachineLike, policies: Sequence[PolicyLike]) -> Tuple[List[str], List[Word]]:
+    """The policies that have names, and the words of those that are plans."""
+    named: List[str] = []
+    words: List[Word] = []
+    for policy in policies:
+        if isinstance(policy, str):
+            named.append(policy)
+            continue
+        made = plan_of(policy, subject, machine) if isinstance(policy, OwnPolicy) else policy
+        words += ["--plan", made.as_word()]
+    return named, words
+
+
+@overload
+def explore(subject: Job, machine: MachineLike, **options: Any) -> JobExploration: ...
+@overload
+def explore(subject: Union[Workload, Trace, str], machine: MachineLike = None, *,
+            policies: Union[PolicyLike, Sequence[PolicyLike], None] = None, thresholds: Sizes = None,
+            points: Optional[int] = None, framework: Optional[str] = None, **options: Any) -> Exploration: ...
+@overload
+def explore(subject: Sequence[Union[Workload, str]], machine: Union[MachineLike, Sequence[Union[Machine, str]]], *,
+            policies: Union[PolicyLike, Sequence[PolicyLike], None] = None, thresholds: Sizes = None,
+            points: Optional[int] = None, framework: Optional[str] = None, **options: Any) -> Explorations: ...
+
+
+def explore(subject: Any, machine: Any = None, *, policies: Any = None, thresholds: Sizes = None,
+            points: Optional[int] = None, framework: Optional[str] = None, **options: Any) -> AnyExploration:
+    """What every policy and bucket size costs on a machine, the best of them, and a lower bound; of a Job its variants.
+
+    subject     a Job, a Workload or its name, a Trace; or a list of workloads, for all pairs with a list of machines
+    machine     a Machine or its name; a workload that was captured brings its own
+    policies    names as --policies takes them ("ddp", "torch-ddp:cap=25MiB"), plans, own policies; None: what is comparable
+    thresholds  bucket sizes: "1MiB:64MiB", ["1MiB", "25MiB"], or numbers of bytes; points: how many of a range
+    framework   whose settings are compared: "torch", "megatron", ... (--for)
+    options     first_bucket, mode, wait, yes: those of the command line
+
+    Returns an Exploration, for a Job a JobExploration, for lists an Explorations.
+    """
+    subjects = [subject_of(one) for one in _list(subject)]
+    machines = _list(machine)
+    if isinstance(subjects[0], Job):
+        if len(subjects) > 1 or len(machines) > 1:
+            raise InputError("explore: one job on one machine at a time")
+        words: List[Word] = ["explore", *subjects[0]._words(), *machine_words(machines[0])]
+        words += flags(policies=policies, thresholds=_sizes(thresholds), points=points, for_=framework, **options)
+        return JobExploration(words, document_of(words))
+    words = ["explore"]
+    for one in subjects:
+        words += one._words()
+    for one in machines:
+        words += machine_words(one)
+    named: List[str] = []
+    plans: List[Word] = []
+    if policies is not None:
+        if len(subjects) > 1 and any(not isinstance(one, str) for one in _list(policies)):
+            raise InputError("explore: a plan is of one workload: give one")
+        named, plans = _plan_words(subjects[0], machines[0], _list(policies))
+    words += plans
+    words += flags(policies=",".join(named), thresholds=_sizes(thresholds), points=points, for_=framework, **options)
+    found = document_of(words)
+    several = found["kind"] == "explorations"
+    return Explorations(words, found) if several else Exploration(words, found)
+
+
+def plan(subject: Subject, machine: MachineLike = None, policy: Optional[PolicyLike] = None, name: str = "plan.json") -> Plan:
+    """The schedule of one policy, verified and priced; None: the best that is known (exact), or what a job decides.
+
+    A policy of your own (dovetail.policy) gives its groups; a Plan is laid on another capture of the same model.
+    """
+    given = subject_of(subject)
+    if isinstance(policy, OwnPolicy):
+        return plan_of(policy, given, machine, name)
+    words: List[Word] = ["plan", *given._words(), *machine_words(machine)]
+    words += ["--plan", policy.as_word()] if isinstance(policy, Plan) else flags(policy=policy)
+    return Plan(words, call([*words, "--json"]), name)
+
+
+def _plan_word(given: Union[Plan, PathLike]) -> Word:
+    return given.as_word() if isinstance(given, Plan) else os.fspath(given)
+
+
+def predict(plans: Union[Plan, PathLike, Sequence[Union[Plan, PathLike]]], machine: Any = None,
+            workload: Optional[Workload] = None, **options: Any) -> Predictions:
+    """Simulates plans on machines: a row for each plan on each machine, with exposed time, breakdown and critical path.
+
+    machine   one or a list; None: each plan's own
+    workload  other durations of the same model
+    options   trace, perfetto, costs (files to write), steps: those of the command line
+    """
+    words: List[Word] = ["predict", *[_plan_word(one) for one in _list(plans)]]
+    for one in _list(machine):
+        words += machine_words(one)
+    if workload is not None:
+        words += workload._words()
+    words += flags(**options)
+    return Predictions(words, document_of(words))
+
+
+def diagnose(trace: Union[Trace, PathLike], framework: str = "torch", **options: Any) -> Diagnosis:
+    """Why a recorded step is slow, from profiler traces; with what each setting of the framework would give.
+
+    options: collective_pattern, step, trace (a Perfetto file to write), as on the command line.
+    """
+    given = trace if isinstance(trace, Trace) else Trace(trace)
+    words: List[Word] = ["diagnose", *given.files, *flags(framework=framework, **options)]
+    return Diagnosis(words, document_of(words))
+
+
+def export(what: Union[Plan, Job, PathLike], to: str, path: Optional[PathLike] = None, machine: MachineLike = None) -> Export:
+    """A plan or a job in the words of a framework ("torch", "horovod", "megatron", "torchtitan", ...), with what that gives up.
+
+    path: the file to write; None: nowhere, the text is in the result.
+    """
+    words: List[Word] = ["export"]
+    words += what._words() if isinstance(what, Job) else [_plan_word(what)]
+    words += ["--to", to, *machine_words(machine)]
+    name = f"{to}_plan.py" if path is None else os.path.basename(os.fspath(path))
+    text, report = made_file(words, "-o", name)
+    made = Export(text, report, None)
+    if path is not None:
+        made.save(path)
+    return made
+
+
+def compare(first: PathLike, second: PathLike, **options: Any) -> Union[Comparison, Difference]:
+    """A predicted trace beside its measurement, or what moved between any two traces. options: perfetto (a file to write)."""
+    words: List[Word] = ["compare", os.fspath(first), os.fspath(second), *flags(**options)]
+    found = document_of(words)
+    return Comparison(words, found) if found["kind"] == "comparison" else Difference(words, found)
+
+
+def _names(what: str, key: str) -> List[str]:
+    return [row[key] for row in document_of(["show", what])["rows"]]
+
+
+def clusters() -> List[str]:
+    """Machines that are shipped."""
+    return _names("clusters", "cluster")
+
+
+def workloads() -> List[str]:
+    """Models of the zoo and profiles that are shipped."""
+    return _names("workloads", "workload")
+
+
+def policies() -> List[str]:
+    """Policies by name."""
+    return _names("policies", "policy")
+
+
+def version() -> str:
+    """Version and commit of the tool within: "0.1.0 (commit ...)"."""
+    return call(["version"]).removeprefix("dovetail ").strip()

@@ -1,0 +1,4 @@
+"""The folder of the compiled part, dovetail.lib._core.
+
+SPDX-License-Identifier: Apache-2.0
+"""

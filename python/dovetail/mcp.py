@@ -1,0 +1,117 @@
+"""The tool for agents: an MCP server with explore, evaluate, plan, diagnose and export.
+
+    python -m dovetail.mcp          speaks the Model Context Protocol on standard input and output
+
+Needs the official SDK: pip install "dovetail[mcp]". docs/agents.md says how to use what it answers.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import json
+import sys
+from typing import Any, Dict, List, Optional
+
+import dovetail as dv
+
+INSTRUCTIONS = """Predicts the step time of distributed training without a GPU, and bounds it from below.
+Every figure is predicted (simulated) unless it comes from diagnose. Stop searching once gap_percent is below what you can measure.
+workloads: a model of the zoo (resnet50:batch=256), a shipped profile or a file; jobs: model:key=value,... (llama3_8b:dp_shard=8,seq=8192).
+machines: a shipped name (a100x8, h100x64) or a cluster file."""
+
+
+def _subject(workload: Optional[str], job: Optional[str]) -> Any:
+    if (workload is None) == (job is None):
+        raise dv.InputError("name a workload or a job")
+    return dv.Workload(workload) if workload is not None else _Job(job or "")
+
+
+class _Job(dv.Job):
+    """A job as one line says it."""
+
+    @property
+    def text(self) -> str:
+        return self.model
+
+
+def _machine(name: Optional[str], what_if: str) -> Optional[dv.Machine]:
+    return None if name is None else dv.Machine(name, what_if)
+
+
+def _without(document: Dict[str, Any], *keys: str) -> Dict[str, Any]:
+    return {key: value for key, value in document.items() if key not in keys}
+
+
+def explore(workload: Optional[str] = None, job: Optional[str] = None, machine: Optional[str] = None, what_if: str = "",
+            policies: str = "", thresholds: str = "", framework: str = "", rows: int = 12) -> Dict[str, Any]:
+    """All policies and bucket sizes of a workload, or all variants of a job, on a machine: the fastest rows, the best, the bound.
+
+    policies: comma-separated names, for a workload; empty: what is comparable. rows: how many of the fastest to give.
+    """
+    given: Dict[str, Any] = {} if job is not None else {
+        "policies": policies or None, "thresholds": thresholds or None, "framework": framework or None}
+    found = dv.explore(_subject(workload, job), _machine(machine, what_if), **given)
+    document = _without(found.document, "tool", "schema")
+    document["rows"] = sorted(document["rows"], key=lambda row: float(row["step_us"]))[:rows]
+    if job is not None:
+        document["best"] = None if found.document["best"] is None else found.document["rows"][found.document["best"]]
+    return document
+
+
+def evaluate(lines: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """One answer for each question: {"workload", "cluster", "policy" or "groups"} or {"job", "cluster"}; errors are {"error"}.
+
+    Answers have step_us, interval, lower_bound_us, gap_percent, exposed_us, memory, paste.
+    """
+    evaluator = dv.Evaluator.shared()
+    return [json.loads(evaluator.answer(json.dumps(line))) for line in lines]
+
+
+def plan(path: str, workload: Optional[str] = None, job: Optional[str] = None, machine: Optional[str] = None, what_if: str = "",
+         policy: str = "") -> Dict[str, Any]:
+    """Writes a verified plan file (policy empty: the best that is known) and gives its prediction and buckets."""
+    made = dv.plan(_subject(workload, job), _machine(machine, what_if), policy or None)
+    made.save(path)
+    return {"path": path, "policy": made.policy, "step_us": made.step_us, "exposed_us": made.exposed_us,
+            "lower_bound_us": made.lower_bound_us, "buckets": len(made.buckets), "origin": "simulated", "notes": made.notes}
+
+
+def diagnose(files: List[str], framework: str = "torch") -> Dict[str, Any]:
+    """Why a recorded step is slow, from traces of PyTorch's profiler (files, patterns or a folder); with what settings would give."""
+    found = dv.diagnose(dv.Trace(*files), framework)
+    return {"headline": found.headline, "sentences": found.sentences, "findings": found.document["findings"],
+            "settings": found.settings, "advice": (found.document["buckets"] or {}).get("advice", []),
+            "not_known": found.not_known[:12]}
+
+
+def export(to: str, path: str, plan_file: Optional[str] = None, job: Optional[str] = None, machine: Optional[str] = None) -> Dict[str, Any]:
+    """Writes a plan file or a job in the words of a framework (torch, megatron, torchtitan, ...), with what that gives up."""
+    if (plan_file is None) == (job is None):
+        raise dv.InputError("name a plan_file or a job")
+    made = dv.export(_Job(job) if job is not None else str(plan_file), to, path, machine)
+    return {"path": path, "report": made.report}
+
+
+def server() -> Any:
+    """The server with its tools. Raises ImportError where the SDK is not there."""
+    try:
+        from mcp.server.mcpserver import MCPServer as Server
+    except ImportError:
+        from mcp.server.fastmcp import FastMCP as Server  # the SDK before 2.0
+    made = Server("dovetail", instructions=INSTRUCTIONS)
+    for tool in (explore, evaluate, plan, diagnose, export):
+        made.tool()(tool)
+    return made
+
+
+def main() -> int:
+    try:
+        made = server()
+    except ImportError as error:
+        print(f'dovetail.mcp: needs the MCP SDK: pip install "dovetail[mcp]" ({error})', file=sys.stderr)
+        return 2
+    made.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

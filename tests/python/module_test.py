@@ -1,0 +1,322 @@
+"""The installed module against the installed command: the same figures, the same sentences, values that hold what documents say.
+
+Run by scripts/check_python.py, outside the source tree; DOVETAIL_SOURCE is that tree.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import concurrent.futures
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import dovetail as dv
+from dovetail import results
+
+SOURCE = pathlib.Path(os.environ["DOVETAIL_SOURCE"])
+TRACES = SOURCE / "tests" / "imports" / "kineto" / "traces"
+TOOL = [sys.executable, "-m", "dovetail"]
+
+
+def told(*words, **options):
+    return subprocess.run([*TOOL, *words], capture_output=True, text=True, check=False, **options)
+
+
+def command(*words):
+    ended = told(*words)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+class Commands(unittest.TestCase):
+    """Each function gives what the command prints."""
+
+    def test_explore_of_a_workload_is_that_of_the_command(self):
+        found = dv.explore(dv.Workload("resnet50"), dv.Machine("a100x8"), policies=["ddp", "exact"], thresholds="1MiB:64MiB")
+        printed = command("explore", "--workload", "resnet50", "--cluster", "a100x8", "--policies", "ddp,exact", "--thresholds",
+                          "1MiB:64MiB", "--json")
+        self.assertEqual(found.document, printed)
+        self.assertEqual(found.best.step_us, printed["best"]["step_us"])
+        self.assertEqual([row.step_us for row in found.rows], [row["step_us"] for row in printed["rows"]])
+        self.assertLessEqual(found.lower_bound_us, min(row.step_us for row in found.rows))
+        self.assertIn("resnet50 on a100x8", repr(found))
+
+    def test_explore_of_a_job_is_that_of_the_command(self):
+        job = dv.Job("llama3_8b", dp_shard=8, seq=8192, gbs=8)
+        found = dv.explore(job, "h100x8")
+        printed = command("explore", "--job", "llama3_8b:dp_shard=8,seq=8192,gbs=8", "--cluster", "h100x8", "--json")
+        self.assertEqual(found.document, printed)
+        self.assertEqual(found.asked.change, "as asked")
+        self.assertTrue(found.best.fits)
+        self.assertLessEqual(found.best.step_us, found.asked.step_us)
+        self.assertLess(found.best.interval.p5_us, found.best.interval.p95_us)
+        self.assertEqual(found.best.stages[0].memory_bytes, found.best.peak_bytes)
+
+    def test_explore_of_several_pairs(self):
+        found = dv.explore(["resnet50", "gpt2"], ["a100x8", "h200x8"], policies="ddp")
+        self.assertEqual([(row.workload, row.cluster) for row in found.rows],
+                         [("resnet50", "a100x8"), ("resnet50", "h200x8"), ("gpt2", "a100x8"), ("gpt2", "h200x8")])
+        self.assertEqual([one.best.step_us for one in found], [row.step_us for row in found.rows])
+
+    def test_a_plan_travels_without_a_file(self):
+        plan = dv.plan("resnet50", "a100x8", "ddp:cap=25MiB")
+        self.assertEqual(plan.document, command("plan", "--workload", "resnet50", "--cluster", "a100x8", "--policy",
+                                                "ddp:cap=25MiB", "--json"))
+        row = dv.predict(plan)[0]
+        self.assertEqual((row.plan, row.step_us), ("plan.json", plan.step_us))
+        elsewhere = dv.predict(plan, dv.Machine("a100x8").what_if(link=0.5))[0]
+        self.assertGreater(elsewhere.exposed_us, row.exposed_us)
+        with tempfile.TemporaryDirectory() as folder:
+            again = dv.Plan.load(plan.save(os.path.join(folder, "saved.json")))
+            self.assertEqual(again.document, plan.document)
+            written = dv.export(plan, "torch", os.path.join(folder, "ddp_plan.py"))
+            self.assertIn("from ddp_plan import wrap", written.report)
+            self.assertEqual(written.text, told("export", os.path.join(folder, "saved.json"), "--to", "torch").stdout.replace(
+                os.path.join(folder, "saved.json"), "plan.json"))
+
+    def test_a_job_goes_to_its_framework_and_comes_back(self):
+        job = dv.Job("llama3_8b", dp_shard=8, seq=8192, gbs=8)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "train.toml")
+            dv.export(job, "torchtitan", path)
+            back = dv.Job.from_config(path, world=8)
+            ask = dv.Evaluator()
+            self.assertEqual(ask(job=back.text, cluster="h100x8").held_bytes > 0, True)
+
+    def test_diagnose_is_that_of_the_command(self):
+        trace = dv.Trace(TRACES / "ddp-resnet50-a100x2-rank0.json.gz")
+        found = dv.diagnose(trace)
+        printed = command("diagnose", *trace.files, "--json")
+        self.assertEqual(found.document, printed)
+        self.assertEqual(found.headline, printed["headline"])
+        self.assertEqual(found.findings[0].kind, "host-bound")
+        self.assertEqual(len(dv.Trace(TRACES / "dlrm-v100x8").files), 8)
+        self.assertEqual(dv.Trace(str(TRACES / "dlrm-v100x8" / "rank*.json.gz")).files,
+                         dv.Trace(TRACES / "dlrm-v100x8").files)
+
+    def test_a_trace_is_explored_as_a_workload(self):
+        found = dv.explore(dv.Trace(TRACES / "ddp-resnet50-a100x2-rank0.json.gz"), policies=["ddp", "exact"])
+        self.assertEqual(found.workload, "step.json")
+        self.assertEqual(found.world_size, 2)
+
+    def test_compare_of_two_predictions(self):
+        with tempfile.TemporaryDirectory() as folder:
+            files = []
+            for policy in ("ddp", "no-overlap"):
+                files.append(os.path.join(folder, policy + ".json"))
+                dv.predict(dv.plan("resnet50", "a100x8", policy), trace=files[-1])
+            moved = dv.compare(*files)
+        self.assertIsInstance(moved, dv.Difference)
+        self.assertGreater(len(moved.rows), 0)
+
+    def test_lists(self):
+        self.assertIn("a100x8", dv.clusters())
+        self.assertIn("resnet50", dv.workloads())
+        self.assertIn("exact", dv.policies())
+
+
+class Errors(unittest.TestCase):
+    """What the command says with exit code 2 is an InputError with the same sentence."""
+
+    def test_sentences_are_those_of_the_command(self):
+        for call, words in [
+            (lambda: dv.explore("resnet51", "a100x8"), ["explore", "--workload", "resnet51", "--cluster", "a100x8"]),
+            (lambda: dv.explore("resnet50", "a100x9x"), ["explore", "--workload", "resnet50", "--cluster", "a100x9x"]),
+            (lambda: dv.plan("resnet50", "a100x8", "dpp"), ["plan", "--workload", "resnet50", "--cluster", "a100x8", "--policy",
+                                                            "dpp", "--json"]),
+            (lambda: dv.explore(dv.Job("llama3_8b", tq=8), "h100x8"), ["explore", "--job", "llama3_8b:tq=8", "--cluster", "h100x8"]),
+            (lambda: dv.explore("resnet50", "a100x8", thresholds="25mb"),
+             ["explore", "--workload", "resnet50", "--cluster", "a100x8", "--thresholds", "25mb"]),
+            (lambda: dv.explore("resnet50", "a100x8", tresholds="1MiB"),
+             ["explore", "--workload", "resnet50", "--cluster", "a100x8", "--tresholds", "1MiB"]),
+        ]:
+            with self.subTest(words):
+                with self.assertRaises(dv.InputError) as raised:
+                    call()
+                ended = told(*words)
+                self.assertEqual(ended.returncode, 2)
+                self.assertEqual(ended.stderr, f"dovetail: {raised.exception}\n")
+
+    def test_is_a_value_error(self):
+        self.assertTrue(issubclass(dv.InputError, ValueError))
+
+    def test_a_temporary_folder_is_not_named(self):
+        plan = dv.plan("resnet50", "a100x8", "ddp")
+        broken = dv.Plan([], plan.text.replace('"mode": "view"', '"mode": "vieww"', 1).replace('"mode": "copy"', '"mode": "copyy"', 1))
+        with self.assertRaises(dv.InputError) as raised:
+            dv.predict(broken)
+        self.assertTrue(str(raised.exception).startswith("plan.json: /buckets/0/mode: "), raised.exception)
+
+    def test_files_that_are_not_there(self):
+        for call in (lambda: dv.Trace("none*.json.gz"), lambda: dv.Job.from_config("none.toml"),
+                     lambda: dv.diagnose("none.json.gz"), lambda: dv.Trace()):
+            self.assertRaises(dv.InputError, call)
+
+
+class OwnPolicies(unittest.TestCase):
+    """A Python function as a policy."""
+
+    def test_its_buckets_are_priced_as_given(self):
+        @dv.policy(mode="copy", wait="end-of-backward")
+        def pairs(gradients):
+            return [gradients[at:at + 2] for at in range(0, len(gradients), 2)]
+
+        plan = dv.plan("resnet50", "a100x8", pairs)
+        self.assertEqual(len(plan.buckets), 81)  # 161 gradients
+        self.assertEqual({bucket["mode"] for bucket in plan.buckets}, {"copy"})
+        self.assertEqual(dv.predict(plan)[0].step_us, plan.step_us)
+        found = dv.explore("resnet50", "a100x8", policies=["ddp", pairs])
+        row = next(row for row in found.rows if row.policy == "pairs.json")
+        self.assertEqual(row.buckets, 81)
+
+    def test_the_groups_of_a_known_policy_cost_what_it_costs(self):
+        known = dv.plan("resnet50", "a100x8", "threshold:threshold=8MiB")
+
+        @dv.policy
+        def same(gradients):
+            return [bucket["gradients"] for bucket in known.buckets]
+
+        self.assertEqual(dv.plan("resnet50", "a100x8", same).step_us, known.step_us)
+
+    def test_gradients_come_in_ready_order(self):
+        seen = []
+
+        @dv.policy
+        def look(gradients):
+            seen.extend(gradients)
+            return [gradients]
+
+        dv.plan("vgg16", "a100x8", look)
+        self.assertEqual(seen, sorted(seen, key=lambda one: one.ready_us))
+        self.assertEqual(seen[-1].bytes, 4 * seen[-1].elements)
+
+    def test_wrong_groups_are_refused(self):
+        for groups, sentence in [
+            (lambda given: [given[1:]], "is in none of them"),
+            (lambda given: [given, given[:1]], "stands in two of them"),
+            (lambda given: [["layer9.weight"]], "no gradient \"layer9.weight\""),
+            (lambda given: [given, []], "expected at least one gradient"),
+        ]:
+            with self.assertRaisesRegex(dv.InputError, sentence):
+                dv.plan("resnet50", "a100x8", dv.policy(groups))
+        with self.assertRaisesRegex(dv.InputError, "of a job, keys decide"):
+            dv.plan(dv.Job("llama3_8b", dp=8), "h100x8", dv.policy(lambda given: [given]))
+
+
+class Values(unittest.TestCase):
+    """Attributes hold what the documents' schemas say."""
+
+    def test_fields_are_properties_of_the_schemas(self):
+        for kind, schema, own in [(results.PolicyRow, "explore", set()), (results.JobRow, "jobs", {"interval"}),
+                                  (results.Prediction, "predict", set()), (results.Pair, "explorations", set())]:
+            document = json.loads((SOURCE / "docs" / "schemas" / f"{schema}.schema.json").read_text())
+            row = document["$defs"]["row"]
+            names = {field.name for field in dataclasses.fields(kind)} - own
+            self.assertLessEqual(names, set(row["properties"]), kind)
+
+    def test_jobs_say_what_the_command_line_says(self):
+        self.assertEqual(dv.Job("llama3_70b", tp=8, layers=[21, 20, 20, 19], sp=False).text, "llama3_70b:tp=8,layers=21/20/20/19,sp=no")
+        self.assertEqual(dv.Job("gpt3").text, "gpt3")
+        self.assertEqual(dv.Job("llama3_8b", tp=2).but(tp=4, pp=2), dv.Job("llama3_8b", tp=4, pp=2))
+        self.assertEqual(dv.Machine("a100x8").what_if(link=0.5, world=64).changes, "link=0.5x,world=64")
+
+    def test_saved_as_json_csv_and_page(self):
+        found = dv.explore("resnet50", "a100x8", policies="ddp,exact")
+        with tempfile.TemporaryDirectory() as folder:
+            with open(found.save(os.path.join(folder, "a.json"))) as file:
+                self.assertEqual(json.load(file), found.document)
+            with open(found.save(os.path.join(folder, "a.csv"))) as file:
+                self.assertEqual(len(file.readlines()), 1 + len(found.rows))
+            with open(found.save(os.path.join(folder, "a.html"))) as file:
+                self.assertTrue(file.read(64).startswith("<!doctype html>".upper()[:2]))
+        self.assertIn("srcdoc", found._repr_html_())
+        self.assertIn("best: ", found.report())
+
+    def test_to_pandas(self):
+        try:
+            import pandas  # noqa: F401
+        except ImportError:
+            self.skipTest("no pandas here")
+        found = dv.explore("resnet50", "a100x8", policies="ddp,exact")
+        frame = found.to_pandas()
+        self.assertEqual(list(frame["step_us"]), [row.step_us for row in found.rows])
+        jobs = dv.explore(dv.Job("llama3_8b", dp_shard=8, seq=8192, gbs=8), "h100x8").to_pandas()
+        self.assertIn("public_interval.p5_us", jobs.columns)
+
+
+class Threads(unittest.TestCase):
+    """Work goes on beside other threads, and gives the same."""
+
+    def test_sweeps_in_threads_give_what_they_give_alone(self):
+        names = ["resnet50", "vgg16", "gpt2", "resnet50", "vgg16", "gpt2"]
+        alone = {name: dv.explore(name, "a100x8").document for name in set(names)}
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            for name, found in zip(names, pool.map(lambda one: dv.explore(one, "a100x8").document, names)):
+                self.assertEqual(found, alone[name])
+
+    def test_the_interpreter_is_free_meanwhile(self):
+        counted, ended = [0], threading.Event()
+
+        def count():
+            while not ended.is_set():
+                counted[0] += 1
+                time.sleep(0.001)
+
+        counter = threading.Thread(target=count)
+        counter.start()
+        before, began = counted[0], time.monotonic()
+        dv.explore("resnet152", "a100x8", policies=["torch-ddp", "threshold"], points=300)
+        took, more = time.monotonic() - began, counted[0] - before
+        ended.set()
+        counter.join()
+        self.assertGreater(more, 20 * took, f"{more} turns in {took:.2f} s")  # of a thousand a second
+
+
+class Evaluations(unittest.TestCase):
+    """`evaluate` gives what explore gives, in the process and as a command."""
+
+    def test_as_explore_has_it(self):
+        ask = dv.Evaluator()
+        found = dv.explore("resnet50", "a100x8", policies=["ddp", "threshold:threshold=8MiB", "sharded", "exact"])
+        for row in found.rows:
+            if not row.spec:
+                continue
+            self.assertEqual(ask(workload="resnet50", cluster="a100x8", policy=row.spec).step_us, row.step_us, row.spec)
+
+    def test_the_command_answers_line_by_line(self):
+        lines = [{"id": 7, "workload": "resnet50", "cluster": "a100x8", "policy": "ddp:torch=2.14,cap=8MiB"},
+                 {"id": "b", "workload": "resnet50", "cluster": "a100x8", "policy": "dpp"},
+                 {"workload": "resnet50", "clustr": "a100x8"}, "no object",
+                 {"job": "llama3_8b:dp_shard=8,seq=8192,gbs=8", "cluster": "h100x8"}]
+        ended = told("evaluate", input="\n".join(map(json.dumps, lines)) + "\n\n{")
+        answers = [json.loads(line) for line in ended.stdout.splitlines()]
+        self.assertEqual(ended.returncode, 0)
+        self.assertEqual(len(answers), 6)
+        self.assertEqual(answers[0]["id"], 7)
+        self.assertIn("bucket_cap_mb=8", answers[0]["paste"])
+        self.assertEqual((answers[1]["id"], "dpp" in answers[1]["error"]), ("b", True))
+        self.assertIn('did you mean "cluster"?', answers[2]["error"])
+        self.assertIn("expected", answers[3]["error"])
+        self.assertGreater(answers[4]["step_us"], 0)
+        self.assertTrue(answers[4]["memory"]["fits"])
+        self.assertIn("error", answers[5])
+        ask = dv.Evaluator()
+        for line, answer in zip(lines, answers):
+            self.assertEqual(json.loads(ask.answer(json.dumps(line))), answer)
+
+    def test_a_job_is_that_of_explore(self):
+        job = dv.Job("llama3_8b", dp_shard=8, seq=8192, gbs=8)
+        row = dv.explore(job, "h100x8").asked
+        answer = dv.Evaluator()(job=job.text, cluster="h100x8")
+        self.assertEqual((answer.step_us, answer.held_bytes, answer.interval), (row.step_us, row.peak_bytes, row.interval))
+
+
+if __name__ == "__main__":
+    unittest.main()
