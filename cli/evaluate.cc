@@ -4,9 +4,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/evaluate.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -65,46 +65,56 @@ NamedGroups groups_in(const JsonArray& array) {
   return groups;
 }
 
-// The Schedule of the policy with these buckets, in this order, in place of its own. Throws InputError for a name that is no
-// gradient, stands twice or not at all, and for gradients that cannot share a bucket.
-schedule::Schedule grouped(const schedule::Program& program, const NamedGroups& named,
-                           const schedule::Policy& policy) {
-  std::map<std::string, schedule::OwedGradient> left;
-  std::vector<std::string> known;
-  for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
-    known.push_back(program.tensor(gradient.tensor).name);
-    left.emplace(known.back(), gradient);
+// The gradients that a workload owes, in ready order and by name.
+struct Owed {
+  std::vector<schedule::OwedGradient> all;
+  std::vector<schedule::BucketKey> kinds;      // parallel to it
+  std::map<std::string, std::size_t> by_name;  // position in it
+
+  explicit Owed(const schedule::Program& program) : all(schedule::owed_gradients(program)) {
+    for (const schedule::OwedGradient& gradient : all) {
+      by_name.emplace(program.tensor(gradient.tensor).name, kinds.size());
+      kinds.push_back(schedule::key_of(program, gradient));
+    }
   }
-  const std::set<std::string> all(known.begin(), known.end());
+  [[nodiscard]] std::size_t position(const std::string& name) const {
+    const auto found = by_name.find(name);
+    if (found != by_name.end()) return found->second;
+    std::vector<std::string> known;
+    for (const auto& [each, at] : by_name) known.push_back(each);
+    const std::string near = nearest_word(name, known);
+    throw InputError("groups: no gradient \"" + name + "\"" +
+                     (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+  }
+};
+
+// A Schedule that has no buckets yet with these, in this order, placed as the policy has them. Throws InputError for a name that is no
+// gradient, stands twice or not at all, and for gradients that cannot share a bucket.
+schedule::Schedule grouped(const schedule::Program& program, const Owed& owed,
+                           const NamedGroups& named, const schedule::Policy& policy,
+                           schedule::Schedule schedule) {
+  std::vector<char> taken(owed.all.size(), 0);
   schedule::Groups groups;
   for (const std::vector<std::string>& names : named) {
     schedule::GradientGroup& group = groups.emplace_back();
     group.closed_by = "own policy";
+    const std::size_t first = owed.position(names.front());
     for (const std::string& name : names) {
-      const auto found = left.find(name);
-      if (found == left.end()) {
-        if (all.contains(name)) throw InputError("groups: " + name + " stands in two of them");
-        const std::string near = nearest_word(name, known);
-        throw InputError("groups: no gradient \"" + name + "\"" +
-                         (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
-      }
-      if (!group.members.empty() && schedule::key_of(program, group.members.front()) !=
-                                        schedule::key_of(program, found->second)) {
-        throw InputError("groups: " + program.tensor(group.members.front().tensor).name + " and " +
-                         name +
+      const std::size_t at = owed.position(name);
+      if (taken[at] != 0) throw InputError("groups: " + name + " stands in two of them");
+      if (owed.kinds[at] != owed.kinds[first]) {
+        throw InputError("groups: " + names.front() + " and " + name +
                          " differ in process group, type or stage and cannot share a bucket");
       }
-      group.members.push_back(found->second);
-      left.erase(found);
+      taken[at] = 1;
+      group.members.push_back(owed.all[at]);
     }
   }
-  if (!left.empty()) {
-    throw InputError(
-        "groups: " + left.begin()->first + " is in none of them" +
-        (left.size() > 1 ? ", nor are " + std::to_string(left.size() - 1) + " others" : ""));
+  const auto left = std::ranges::find(taken, 0);
+  if (left != taken.end()) {
+    const schedule::OwedGradient& absent = owed.all[static_cast<std::size_t>(left - taken.begin())];
+    throw InputError("groups: " + program.tensor(absent.tensor).name + " is in none of them");
   }
-  schedule::Schedule schedule = schedule::make_schedule(program, policy);
-  schedule.buckets.clear();
   schedule::append_buckets(schedule, groups, schedule::placement(policy));
   return schedule;
 }
@@ -174,7 +184,20 @@ struct Evaluator::Desk {
   std::mutex mutex;
   std::optional<predict::Inputs> inputs;  // its program has gone to the planner
   std::optional<search::Planner> planner;
+  std::optional<Owed> owed;
+  frameworks::Gradients gradients;              // what words depend on
+  const predict::PublicError* error = nullptr;  // of steps of this workload here; null: unknown
+  std::map<std::string, schedule::Schedule> frames;  // Schedules of policies without their buckets
   std::unordered_map<std::string, std::string> answers;  // by Question::asks
+
+  const schedule::Schedule& frame_of(const schedule::Policy& policy) {
+    const std::string name = schedule::to_string(policy);
+    const auto known = frames.find(name);
+    if (known != frames.end()) return known->second;
+    schedule::Schedule frame = schedule::make_schedule(planner->program(), policy);
+    frame.buckets.clear();
+    return frames.emplace(name, std::move(frame)).first->second;
+  }
 
   void take_workload(const Question& question, const std::string& data_dir) {
     predict::InputOptions options{.workload = question.workload,
@@ -187,6 +210,11 @@ struct Evaluator::Desk {
     options.split = schedule::split_of(question.parsed_policy());
     inputs = predict::load_inputs(options);
     planner.emplace(std::move(inputs->program), inputs->machine.costs);
+    const schedule::Program& program = planner->program();
+    owed.emplace(program);
+    gradients = {.element = schedule::element_size(owed->all.front().dtype),
+                 .ranks = program.group(owed->all.front().group).size()};
+    if (inputs->machine.cluster) error = predict::public_error(*inputs->machine.cluster, program);
   }
 
   // A planner remembers every Schedule that it weighed: after so many it begins anew, lest memory grow without end.
@@ -218,18 +246,16 @@ ordered_json job_json(const jobs::Job& asked, const models::Cluster& cluster,
           {"memory", memory_json(found.peak(), found.capacity)}};
 }
 
-ordered_json gradients_json(const search::Planner& planner) {
-  const schedule::Program& program = planner.program();
+ordered_json gradients_json(const search::Planner& planner, const Owed& owed) {
   const std::vector<Duration> ready = planner.ready_alone();
   ordered_json rows = ordered_json::array();
   std::map<schedule::BucketKey, std::size_t> kinds;
-  for (const schedule::OwedGradient& gradient : schedule::owed_gradients(program)) {
-    const std::size_t kind =
-        kinds.emplace(schedule::key_of(program, gradient), kinds.size()).first->second;
-    rows.push_back({{"name", program.tensor(gradient.tensor).name},
-                    {"bytes", gradient.bytes.count()},
-                    {"elements", gradient.numel},
-                    {"ready_us", to_us(ready[rows.size()])},
+  for (std::size_t i = 0; i < owed.all.size(); ++i) {
+    const std::size_t kind = kinds.emplace(owed.kinds[i], kinds.size()).first->second;
+    rows.push_back({{"name", planner.program().tensor(owed.all[i].tensor).name},
+                    {"bytes", owed.all[i].bytes.count()},
+                    {"elements", owed.all[i].numel},
+                    {"ready_us", to_us(ready[i])},
                     {"kind", kind}});
   }
   return rows;
@@ -252,13 +278,10 @@ struct There {
   std::optional<frameworks::Said> said;
 };
 There run_there(search::Planner& planner, const frameworks::Framework& framework,
-                search::Candidate& candidate) {
+                const frameworks::Gradients& gradients, search::Candidate& candidate) {
   There there;
   if (candidate.plan) return there;
-  const std::vector<schedule::OwedGradient> owed = schedule::owed_gradients(planner.program());
-  there.said =
-      framework.says(candidate.spec, {.element = schedule::element_size(owed.front().dtype),
-                                      .ranks = planner.program().group(owed.front().group).size()});
+  there.said = framework.says(candidate.spec, gradients);
   if (!there.said) return there;
   try {
     schedule::Schedule schedule =
@@ -320,7 +343,7 @@ std::string Evaluator::answer_of(Desk& desk, const Question& question) const {
   if (!desk.planner) desk.take_workload(question, data_dir_);
   search::Planner& planner = *desk.planner;
   if (question.wanted == Wanted::Gradients) {
-    return ordered_json{{"gradients", gradients_json(planner)}}.dump();
+    return ordered_json{{"gradients", gradients_json(planner, *desk.owed)}}.dump();
   }
   const schedule::Policy policy = question.parsed_policy();
   search::Start start = policy;
@@ -332,7 +355,8 @@ std::string Evaluator::answer_of(Desk& desk, const Question& question) const {
           "per-tensor:mode=copy, not " +
           schedule::to_string(policy));
     }
-    start = search::NamedSchedule{"own", grouped(planner.program(), *question.groups, policy)};
+    start = search::NamedSchedule{"own", grouped(planner.program(), *desk.owed, *question.groups,
+                                                 policy, desk.frame_of(policy))};
   }
   const frameworks::Framework& framework =
       frameworks::parse_framework("for", question.framework, frameworks::has_rows);
@@ -351,7 +375,7 @@ std::string Evaluator::answer_of(Desk& desk, const Question& question) const {
     return ordered_json{{"plan", plan_text(planner, *desk.inputs, candidate, bound_of(candidate))}}
         .dump();
   }
-  const There there = run_there(planner, framework, candidate);
+  const There there = run_there(planner, framework, desk.gradients, candidate);
   const sim::StepSummary& summary = candidate.summary;
   const Duration step(summary.step_ns);
   const std::optional<models::Cluster>& cluster = desk.inputs->machine.cluster;
@@ -361,7 +385,9 @@ std::string Evaluator::answer_of(Desk& desk, const Question& question) const {
       {"policy",
        candidate.plan ? ordered_json(nullptr) : ordered_json(schedule::to_string(candidate.spec))},
       {"step_us", to_us(step)},
-      {"interval", interval_json(predict::step_range(cluster, planner.program(), step))},
+      {"interval", interval_json(desk.error == nullptr
+                                     ? std::nullopt
+                                     : std::optional(predict::step_range(*desk.error, step)))},
       {"exposed_us", to_us(Duration(summary.exposed_ns))},
       {"communication_us", to_us(Duration(summary.communication_ns))},
       {"compute_us", to_us(Duration(summary.compute_ns))},

@@ -4,16 +4,17 @@
 #include "schedule/resident.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
+#include "schedule/id_table.h"
 #include "schedule/sharding.h"
 
 namespace dovetail::schedule {
 namespace {
+
+constexpr std::int32_t kNowhere = -1;  // stage of a tensor that no op touches
 
 class Adder {
  public:
@@ -22,18 +23,20 @@ class Adder {
         schedule_(schedule),
         stages_(static_cast<std::size_t>(std::max(program.stages, 1))) {
     for (const Tensor& tensor : program.tensors) {
-      if (tensor.kind == TensorKind::Gradient) gradients_.insert(tensor.id);
+      if (tensor.kind == TensorKind::Gradient) gradients_[tensor.id] = 1;
     }
     for (const Op& op : program.ops) {
       for (const auto* tensors : {&op.reads, &op.writes}) {
-        for (const TensorId id : *tensors) home_.try_emplace(id, program.role_of(op));
+        for (const TensorId id : *tensors) {
+          if (home_.at(id) == kNowhere) home_[id] = program.role_of(op);
+        }
       }
       if (op.phase == Phase::Optimizer) join(op);
     }
     for (const Bucket& bucket : schedule.buckets) {
       for (const Slice& slice : bucket.gradients) {
         if (is_sharded(bucket)) shards_[slice.tensor] = size_of(bucket.group);
-        if (bucket.mode == BucketMode::Copy) copied_.insert(slice.tensor);
+        if (bucket.mode == BucketMode::Copy) copied_[slice.tensor] = 1;
       }
     }
     for (const FrozenBlock& block : schedule.frozen) {
@@ -67,16 +70,14 @@ class Adder {
     for (const Bucket& bucket : schedule_.buckets) {
       if (!is_sharded(bucket) || bucket.gradients.empty()) continue;
       if (copied && bucket.mode != BucketMode::Copy) continue;
-      const auto home = home_.find(bucket.gradients.front().tensor);
-      if (home == home_.end() || home->second != stage) continue;
+      if (home_.at(bucket.gradients.front().tensor) != stage) continue;
       largest = std::max(largest, payload(program_, bucket));
     }
     if (copied) return largest;
     for (const FrozenBlock& block : schedule_.frozen) {
       Bytes bytes;
       for (const TensorId id : block.parameters) {
-        if (const auto home = home_.find(id); home != home_.end() && home->second == stage)
-          bytes += program_.tensor(id).bytes();
+        if (home_.at(id) == stage) bytes += program_.tensor(id).bytes();
       }
       largest = std::max(largest, bytes);
     }
@@ -87,7 +88,7 @@ class Adder {
   void join(const Op& op) {
     std::optional<TensorId> gradient;
     for (const TensorId id : op.reads) {
-      if (gradients_.contains(id)) gradient = id;
+      if (gradients_.at(id) != 0) gradient = id;
     }
     if (!gradient) return;
     for (const auto* tensors : {&op.reads, &op.writes}) {
@@ -95,16 +96,12 @@ class Adder {
     }
   }
 
-  std::int64_t shards_of(TensorId id) const {
-    const auto gradient = gradient_of_.find(id);
-    const auto found = shards_.find(gradient == gradient_of_.end() ? id : gradient->second);
-    return found == shards_.end() ? 1 : found->second;
-  }
+  std::int64_t shards_of(TensorId id) const { return shards_.at(gradient_of_.at(id).value_or(id)); }
 
   void add(const Tensor& tensor) {
-    const auto home = home_.find(tensor.id);
-    if (home == home_.end()) return;
-    Resident& stage = stages_[static_cast<std::size_t>(home->second)];
+    const std::int32_t home = home_.at(tensor.id);
+    if (home == kNowhere) return;
+    Resident& stage = stages_[static_cast<std::size_t>(home)];
     const Bytes whole = tensor.bytes();
     const Bytes part((whole.count() + shards_of(tensor.id) - 1) / shards_of(tensor.id));
     switch (tensor.kind) {
@@ -119,7 +116,7 @@ class Adder {
           stage.sums +=
               Bytes((tensor.numel() + of - 1) / of * element_size(schedule_.merge.dtype).count());
         }
-        if (copied_.contains(tensor.id) && !divides_parameters()) stage.copies += whole;
+        if (copied_.at(tensor.id) != 0 && !divides_parameters()) stage.copies += whole;
         return;
       case TensorKind::OptimizerState:
         stage.state += part;
@@ -133,10 +130,10 @@ class Adder {
   const Program& program_;
   const Schedule& schedule_;
   std::vector<Resident> stages_;
-  std::map<TensorId, std::int32_t> home_;
-  std::map<TensorId, TensorId> gradient_of_;
-  std::map<TensorId, std::int64_t> shards_;
-  std::set<TensorId> gradients_, copied_;
+  IdTable<TensorId, std::int32_t> home_{kNowhere};
+  IdTable<TensorId, std::optional<TensorId>> gradient_of_;
+  IdTable<TensorId, std::int64_t> shards_{1};
+  IdTable<TensorId, char> gradients_, copied_;  // 1: it is one
 };
 
 }  // namespace

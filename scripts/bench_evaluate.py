@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How many lines `dovetail evaluate` answers in a second.
+"""How many lines `dovetail evaluate` answers in a second, by the clock and by the processor time that it used.
 
     scripts/bench_evaluate.py [--tool build/dovetail] [--lines 5000]
 
@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import subprocess
 import time
 
@@ -24,7 +25,8 @@ SITE = {"workload": "resnet50", "cluster": "a100x8"}
 
 
 def answers(tool, lines):
-    """The answers, and the seconds that they took behind the first, which loads the workload."""
+    """The answers, and the seconds that they took behind the first, which loads the workload; and all its processor time."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = subprocess.Popen([tool, "evaluate"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     started.stdin.write(json.dumps(lines[0]) + "\n")
     started.stdin.flush()
@@ -36,7 +38,8 @@ def answers(tool, lines):
     wrong = [one["error"] for one in found if "error" in one]
     if wrong or len(found) != len(lines):
         raise SystemExit(f"bench_evaluate: {len(found)} answers to {len(lines)} lines; {wrong[:1]}")
-    return found, took
+    now = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return found, took, now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
 
 
 def random_groups(names, generator):
@@ -50,7 +53,7 @@ def main():
     parser.add_argument("--tool", default=os.environ.get("DOVETAIL_TOOL", str(ROOT / "build" / "dovetail")))
     parser.add_argument("--lines", type=int, default=5000)
     arguments = parser.parse_args()
-    found, _ = answers(arguments.tool, [{**SITE, "want": "gradients"}])
+    found, _, _ = answers(arguments.tool, [{**SITE, "want": "gradients"}])
     names = [one["name"] for one in found[0]["gradients"]]
     generator = random.Random(1)
     job = {"job": "llama3_8b:dp_shard=8,seq=8192,gbs=8", "cluster": "h100x8"}
@@ -62,8 +65,8 @@ def main():
     }
     for kind, line in kinds.items():
         lines = [line() for _ in range(arguments.lines)]
-        _, took = answers(arguments.tool, lines)
-        print(f"{kind:12} {(len(lines) - 1) / took:10.0f} lines/s")
+        _, took, used = answers(arguments.tool, lines)
+        print(f"{kind:12} {(len(lines) - 1) / took:10.0f} lines/s {len(lines) / used:10.0f} lines a second of one core")
 
 
 if __name__ == "__main__":

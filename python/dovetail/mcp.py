@@ -7,9 +7,10 @@ Needs the official SDK: pip install "dovetail[mcp]". docs/agents.md says how to 
 SPDX-License-Identifier: Apache-2.0
 """
 
+import functools
 import json
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Type
 
 import dovetail as dv
 
@@ -57,13 +58,13 @@ def explore(workload: Optional[str] = None, job: Optional[str] = None, machine: 
     return document
 
 
-def evaluate(lines: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """One answer for each question: {"workload", "cluster", "policy" or "groups"} or {"job", "cluster"}; errors are {"error"}.
+def evaluate(lines: List[Dict[str, Any]]) -> Dict[str, Any]:
+    """In "answers" one for each question: {"workload", "cluster", "policy" or "groups"} or {"job", "cluster"}; errors are {"error"}.
 
     Answers have step_us, interval, lower_bound_us, gap_percent, exposed_us, memory, paste.
     """
     evaluator = dv.Evaluator.shared()
-    return [json.loads(evaluator.answer(json.dumps(line))) for line in lines]
+    return {"answers": [json.loads(evaluator.answer(json.dumps(line))) for line in lines]}
 
 
 def plan(path: str, workload: Optional[str] = None, job: Optional[str] = None, machine: Optional[str] = None, what_if: str = "",
@@ -95,12 +96,26 @@ def server() -> Any:
     """The server with its tools. Raises ImportError where the SDK is not there."""
     try:
         from mcp.server.mcpserver import MCPServer as Server
+        from mcp.server.mcpserver.exceptions import ToolError
     except ImportError:
         from mcp.server.fastmcp import FastMCP as Server  # the SDK before 2.0
+        from mcp.server.fastmcp.exceptions import ToolError
     made = Server("dovetail", instructions=INSTRUCTIONS)
     for tool in (explore, evaluate, plan, diagnose, export):
-        made.tool()(tool)
+        made.tool()(_saying_why(tool, ToolError))
     return made
+
+
+def _saying_why(tool: Callable[..., Dict[str, Any]], refusal: Type[Exception]) -> Callable[..., Dict[str, Any]]:
+    """The tool, whose mistakes reach the agent as sentences."""
+    @functools.wraps(tool)
+    def answer(*values: Any, **named: Any) -> Dict[str, Any]:
+        try:
+            return tool(*values, **named)
+        except (dv.InputError, dv.DeviceError, OSError) as error:
+            raise refusal(str(error)) from error
+
+    return answer
 
 
 def main() -> int:

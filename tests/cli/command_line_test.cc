@@ -72,9 +72,9 @@ TEST_F(CommandLineTest, TheVersionNamesCommitBuildTypeAndCompiler) {
 }
 
 TEST_F(CommandLineTest, EveryHelpHasExamplesAndFitsTheTerminal) {
-  for (const char* const command :
-       {"explore", "plan", "predict", "explain", "run", "calibrate", "compare", "export", "import",
-        "show", "reshard", "selftest", "diagnose", "import kineto", "import nccl-tests"}) {
+  for (const char* const command : {"explore", "evaluate", "plan", "predict", "explain", "run",
+                                    "calibrate", "compare", "export", "import", "show", "reshard",
+                                    "selftest", "diagnose", "import kineto", "import nccl-tests"}) {
     const Ended ended = ask("help " + std::string(command), {{"COLUMNS", "72"}});
     EXPECT_EQ(ended.code, 0) << command;
     EXPECT_THAT(ended.output, AllOf(StartsWith("dovetail " + std::string(command) + " - "),

@@ -60,7 +60,10 @@ class Server(unittest.TestCase):
                 ("explore", {"job": "llama3_8b:dp_shard=8,seq=8192,gbs=8", "machine": "h100x8", "rows": 3}),
                 ("plan", {"path": path, "workload": "resnet50", "machine": "a100x8", "policy": "dpp"}))
             self.assertEqual(sorted(tools), ["diagnose", "evaluate", "explore", "export", "plan"])
-            explored, _, planned, exported, job, wrong = results
+            explored, evaluated, planned, exported, job, wrong = results
+            step, refused = document(evaluated)["answers"]
+            self.assertEqual(step["step_us"], dv.Evaluator()(workload="resnet50", cluster="a100x8", policy="ddp").step_us)
+            self.assertIn("unknown", refused["error"])
             found = dv.explore("resnet50", "a100x8", policies="ddp,exact")
             self.assertEqual(document(explored)["best"], found.document["best"])
             self.assertEqual(document(planned)["step_us"], dv.Plan.load(path).step_us)

@@ -1,0 +1,124 @@
+// What `dovetail evaluate` answers to a line: figures of a policy and of groups, and a sentence for each mistake.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/evaluate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "schedule/plan_json.h"
+
+namespace dovetail::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using ::testing::HasSubstr;
+
+const std::string kData = std::string(DOVETAIL_SOURCE_DIR) + "/models";
+constexpr const char* kSite = R"("workload": "mlp", "cluster": "a100x8")";
+
+ordered_json answer_to(Evaluator& evaluator, const std::string& more) {
+  return ordered_json::parse(evaluator.answer(std::string("{") + kSite + more + "}"));
+}
+
+std::string error_of(const std::string& line) {
+  Evaluator evaluator(kData);
+  const ordered_json answer = ordered_json::parse(evaluator.answer(line));
+  return answer.value("error", "no error");
+}
+
+TEST(EvaluateTest, GroupsOfAPolicyCostWhatThePolicyCosts) {
+  Evaluator evaluator(kData);
+  const std::string text =
+      answer_to(evaluator, R"(, "policy": "torch-ddp:cap=4MiB", "want": "plan")").at("plan");
+  const schedule::Plan plan = schedule::parse_plan("plan", text);
+  ordered_json groups = ordered_json::array();
+  for (const schedule::Bucket& bucket : plan.schedule.buckets) {
+    ordered_json names = ordered_json::array();
+    for (const schedule::Slice& slice : bucket.gradients)
+      names.push_back(plan.program.tensor(slice.tensor).name);
+    groups.push_back(std::move(names));
+  }
+  const ordered_json grouped = answer_to(
+      evaluator,
+      R"(, "policy": "per-tensor:mode=copy,wait=end-of-backward", "groups": )" + groups.dump());
+  const ordered_json policy = answer_to(evaluator, R"(, "policy": "torch-ddp:cap=4MiB")");
+  EXPECT_EQ(grouped.at("step_us"), policy.at("step_us"));
+  EXPECT_EQ(grouped.at("lower_bound_us"), policy.at("lower_bound_us"));
+  EXPECT_LE(policy.at("lower_bound_us").get<double>(), policy.at("step_us").get<double>());
+}
+
+TEST(EvaluateTest, GradientsComeInTheOrderInWhichTheyAreReady) {
+  Evaluator evaluator(kData);
+  const ordered_json gradients = answer_to(evaluator, R"(, "want": "gradients")").at("gradients");
+  ASSERT_GT(gradients.size(), 2U);
+  EXPECT_TRUE(std::ranges::is_sorted(
+      gradients, {}, [](const ordered_json& one) { return one.at("ready_us").get<double>(); }));
+}
+
+TEST(EvaluateTest, AnsweredAgainIsTheSameAndCarriesItsOwnId) {
+  Evaluator evaluator(kData);
+  ordered_json first = answer_to(evaluator, R"(, "policy": "ddp", "id": 1)");
+  ordered_json second = answer_to(evaluator, R"(, "policy": "ddp", "id": "two")");
+  EXPECT_EQ(first.at("id"), 1);
+  EXPECT_EQ(second.at("id"), "two");
+  first.erase("id");
+  second.erase("id");
+  EXPECT_EQ(first, second);
+}
+
+TEST(EvaluateTest, MoreSitesThanAreKeptAreAnsweredAllTheSame) {
+  Evaluator evaluator(kData);
+  const ordered_json first = answer_to(evaluator, R"(, "policy": "ddp")");
+  for (std::size_t i = 0; i < Evaluator::kKept; ++i) {
+    const std::string scaled =
+        R"(, "policy": "ddp", "what_if": "link=0.)" + std::to_string(11 + i) + "x\"";
+    EXPECT_GT(answer_to(evaluator, scaled).at("step_us").get<double>(),
+              first.at("step_us").get<double>());
+  }
+  EXPECT_EQ(answer_to(evaluator, R"(, "policy": "ddp")"), first);
+}
+
+TEST(EvaluateTest, MistakesAreTheAnswerOfTheirLine) {
+  const std::string site = std::string("{") + kSite;
+  EXPECT_THAT(error_of("{"), HasSubstr("line: not valid JSON"));
+  EXPECT_THAT(error_of("[]"), HasSubstr("expected an object"));
+  EXPECT_THAT(error_of("{}"), HasSubstr("name a workload or a job"));
+  EXPECT_THAT(error_of(R"({"workload": "mlp", "clustr": "a100x8"})"),
+              HasSubstr("did you mean \"cluster\"?"));
+  EXPECT_THAT(error_of(site + R"(, "want": "steps"})"), HasSubstr("step"));
+  EXPECT_THAT(error_of(site + R"(, "policy": "dpp"})"), HasSubstr("dpp"));
+  EXPECT_THAT(error_of(site + R"(, "for": "trch"})"), HasSubstr("did you mean torch?"));
+  EXPECT_THAT(error_of(site + R"(, "groups": [[]]})"),
+              HasSubstr("/groups/0: expected at least one gradient"));
+  EXPECT_THAT(error_of(site + R"(, "groups": [["x"]]})"), HasSubstr("no gradient \"x\""));
+  EXPECT_THAT(error_of(site + R"(, "policy": "exact", "groups": [["x"]]})"),
+              HasSubstr("searches nothing"));
+  EXPECT_THAT(error_of(R"({"job": "llama3_8b:dp=8"})"), HasSubstr("a job needs a cluster"));
+  EXPECT_THAT(error_of(R"({"job": "llama3_8b:dp=8", "cluster": "h100x8", "policy": "ddp"})"),
+              HasSubstr("only cluster, what_if and id"));
+}
+
+TEST(EvaluateTest, EveryLineHasOneAnswerInItsOrder) {
+  std::istringstream in(std::string("{\"id\": 1, ") + kSite +
+                        ", \"policy\": \"ddp\"}\n\nnonsense\n{\"id\": 3, " + kSite +
+                        ", \"policy\": \"exact\"}");
+  std::ostringstream out;
+  evaluate({.data_dir = kData}, in, out);
+  std::istringstream lines(out.str());
+  std::vector<ordered_json> answers;
+  for (std::string line; std::getline(lines, line);) answers.push_back(ordered_json::parse(line));
+  ASSERT_EQ(answers.size(), 3U);
+  EXPECT_EQ(answers[0].at("id"), 1);
+  EXPECT_TRUE(answers[1].contains("error"));
+  EXPECT_EQ(answers[2].at("id"), 3);
+}
+
+}  // namespace
+}  // namespace dovetail::cli
