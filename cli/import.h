@@ -52,6 +52,15 @@ struct ImportStepOptions {
 // Prints what was read and left out, and writes the workload file.
 void import_step(const ImportStepOptions& options, std::ostream& out);
 
+struct ImportHloOptions {
+  std::string file;
+  std::string output;  // workload file; empty: only print; "-": standard output
+  bool json = false;   // likewise
+};
+
+// Prints the collectives of a compiled step and what became of them, and writes it as a workload file. import_hlo.cc.
+void import_hlo(const ImportHloOptions& options, std::ostream& out);
+
 // Of files that were refused as ones of `format`: what they look like and the way on, where that can be told, come first.
 [[noreturn]] void refuse_as(const InputError& error, const std::vector<std::string>& files,
                             std::string_view format);

@@ -143,6 +143,19 @@ void bind_nsys(CLI::App& command, ImportStepOptions& options, Action& action) {
       "step.json");
 }
 
+void bind_hlo(CLI::App& command, ImportHloOptions& options, Action& action) {
+  CLI::App& format =
+      add_format(command, "hlo", "a module of XLA after optimization, as text: a step of JAX");
+  format.add_option("file", options.file, "file to read, packed with gzip or not")->required();
+  bind_product(format, {options.output, options.json, "workload file", "only print"});
+  format.footer(
+      "Examples:\n"
+      "  XLA_FLAGS=\"--xla_dump_to=hlo --xla_dump_hlo_as_text\" python train.py\n"
+      "  dovetail import hlo hlo/module_0026.jit_step.cpu_after_optimizations.txt -o step.json\n"
+      "  or what jax.jit(step).lower(...).compile().as_text() gives");
+  bind_action(format, options, action, import_hlo);
+}
+
 }  // namespace
 
 void bind_import(CLI::App& app, const std::string& data_dir, ImportOptions& options,
@@ -162,6 +175,7 @@ void bind_import(CLI::App& app, const std::string& data_dir, ImportOptions& opti
   bind_horovod_timeline(command, options.horovod_timeline, action);
   bind_chakra(command, options.chakra, action);
   bind_nsys(command, options.nsys, action);
+  bind_hlo(command, options.hlo, action);
 }
 
 }  // namespace dovetail::cli

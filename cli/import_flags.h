@@ -15,6 +15,7 @@ namespace dovetail::cli {
 struct ImportOptions {
   ImportCollectivesOptions nccl_tests, nccl_inspector, flight_recorder, nccl_log;
   ImportStepOptions horovod_timeline, chakra, nsys;
+  ImportHloOptions hlo;
 };
 
 // Adds the subcommand with its formats; `action` is set when one of them was parsed.

@@ -31,6 +31,7 @@ constexpr std::array kMarks = {
     Mark{"\"alg_bw\"", "nccl-tests"},
     Mark{"NCCL INFO", "nccl-log"},
     Mark{"\"workload_graph\"", "chakra"},
+    Mark{"HloModule ", "hlo"},
 };
 
 // Files of programs near by that no format reads, and what to give instead.

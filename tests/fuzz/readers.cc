@@ -14,6 +14,7 @@
 #include "imports/cluster_of.h"
 #include "imports/flight_recorder.h"
 #include "imports/guess.h"
+#include "imports/hlo/hlo.h"
 #include "imports/horovod_timeline.h"
 #include "imports/kineto/rank_set.h"
 #include "imports/nccl_inspector.h"
@@ -152,6 +153,12 @@ void read_horovod_timeline(std::string_view text) {
   use(imports::read_horovod_timeline({"f", text}, 2));
 }
 
+void read_hlo(std::string_view text) {
+  const imports::ImportedHlo step = imports::read_hlo({"f", text});
+  const std::string file = schedule::program_to_json(step.program);
+  DOVETAIL_CHECK(schedule::parse_program("g", file) == step.program);
+}
+
 void read_chakra(std::string_view text) { use(imports::read_chakra({"f", text}, 2)); }
 
 #ifdef DOVETAIL_SQLITE
@@ -243,6 +250,7 @@ constexpr std::array kReaders = {
     FuzzedReader{"nccl-log", read_log<imports::read_nccl_log>},
     FuzzedReader{"horovod-timeline", read_horovod_timeline},
     FuzzedReader{"chakra", read_chakra},
+    FuzzedReader{"hlo", read_hlo},
 #ifdef DOVETAIL_SQLITE
     FuzzedReader{"nsys", read_nsys},
 #endif
