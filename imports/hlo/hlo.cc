@@ -6,6 +6,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/rational.h"
+#include "imports/hlo/flattened.h"
 #include "imports/hlo/flow.h"
 #include "imports/hlo/module.h"
 #include "imports/hlo/work.h"
@@ -87,7 +88,11 @@ class Readers {
 class Builder {
  public:
   Builder(const Source& file, const HloModule& module, std::int64_t world)
-      : file_(file), module_(module), flow_(hlo_flow(file, module, world)), readers_(flow_) {
+      : file_(file),
+        module_(module),
+        flow_(hlo_flow(file, module, world)),
+        flattened_(take_apart_flattened(module, flow_)),
+        readers_(flow_) {
     made_.program.name = printable(module.name);
     made_.program.world_size = world;
   }
@@ -434,6 +439,12 @@ class Builder {
                          counted(flow_.collectives.size(), "collective"));
     made_.read.push_back(counted(debts_.size(), "gradient") + " of " + to_string(owed) +
                          " in all, by what follows their all-reduces");
+    if (flattened_ > 0) {
+      made_.read.push_back(
+          counted(flattened_, "all-reduce") +
+          " of operands that XLA copies together first: the copies are left to the "
+          "plan's buckets");
+    }
     if (!module_.is_scheduled) {
       made_.left_out.emplace_back("the module is not scheduled: its order is that of the text");
     }
@@ -455,6 +466,7 @@ class Builder {
   const Source& file_;
   const HloModule& module_;
   HloFlow flow_;
+  std::size_t flattened_ = 0;  // all-reduces that were taken apart
   Readers readers_;
   ImportedHlo made_;
   std::vector<std::vector<schedule::Kernel>> kernels_;

@@ -10,7 +10,7 @@
 // A gradient's reduction is not marked in HLO. An all-reduce (sum) is taken for one where what follows it updates
 // something of its size that the step was given: through no product and no further all-reduce of more than one element.
 // It becomes a debt of the Program, so that a plan may group it otherwise; a combined one becomes a debt
-// for each of its operands. All other collectives stay where they are, as the step's own communication.
+// for each of its operands, also where XLA copied these into one array first. All other collectives stay where they are, as the step's own communication.
 // What reads such a gradient is the optimizer; the rest is backward from the first instruction whose op_name has
 // "transpose(" in it, and forward before that.
 //

@@ -134,8 +134,48 @@ TEST(HloTest, TensorAndDataParallelGroupsAreToldApart) {
   EXPECT_EQ(step.program.groups.size(), 2u);
 }
 
+// 1024-2048-2048-512 on four GPUs: weights of 8, 16 and 4 MiB, biases of 8, 8 and 2 KiB.
+TEST(HloTest, GpusThresholdOfTheCombinerIsSeenInTheModule) {
+  // Default, 31,457,287 bytes: everything, 7,344,640 parameters and the loss, in one.
+  const ImportedHlo all = dump("gpu-dp.txt");
+  ASSERT_EQ(all.collectives.size(), 1u);
+  EXPECT_TRUE(all.collectives[0].is_async);
+  EXPECT_EQ(all.collectives[0].parts, 7u);
+  EXPECT_EQ(all.collectives[0].bytes, Bytes(4 * 7344641));
+  EXPECT_EQ(owed_elements(all), 7344640);
+  // 5,000,000 bytes: weights of 8 and 16 MiB are above it and stay alone, the rest fits together.
+  const ImportedHlo some = dump("gpu-dp-5000000.txt");
+  std::vector<std::size_t> parts;
+  for (const HloCollective& one : some.collectives) parts.push_back(one.parts);
+  EXPECT_THAT(parts, ElementsAre(5, 1, 1));
+  EXPECT_EQ(some.collectives[0].bytes, Bytes(4 * (2048 * 512 + 2048 + 2048 + 512 + 1)));
+  EXPECT_EQ(owed_elements(some), 7344640);
+  EXPECT_EQ(some.program.reductions.size(), 6u);
+  // 1024 rows per GPU, as in the test above.
+  const double weights = 1024 * 2048 + 2048 * 2048 + 2048 * 512;
+  EXPECT_EQ(product_flop(some), (3 * weights - 1024 * 2048) * 1024 * 2);
+}
+
+TEST(HloTest, CopiesThatAreReadOtherwiseStay) {
+  const std::string lines =
+      "  %p = f32[8]{0} parameter(0)\n  %g = f32[8]{0} negate(%p)\n  %h = f32[8]{0} "
+      "exponential(%p)\n"
+      "  %c = f32[16]{0} concatenate(%g, %h), dimensions={0}\n"
+      "  %r = f32[16]{0} all-reduce(%c), replica_groups={{0,1,2,3}}, to_apply=%add\n"
+      "  %a = f32[8]{0} slice(%r), slice={[0:8]}\n";
+  const std::string last = "  ROOT %u = f32[8]{0} subtract(%a, %b)\n";
+  const auto parts = [&](const std::string& slice) {
+    return step_of(lines + "  %b = f32[8]{0} slice(%r), slice={" + slice + "}\n" + last)
+        .collectives.at(0)
+        .parts;
+  };
+  EXPECT_EQ(parts("[8:16]"), 2u);
+  EXPECT_EQ(parts("[7:15]"), 1u);
+}
+
 TEST(HloTest, ProgramsAreSoundAndComeBackFromTheirFiles) {
-  for (const char* name : {"cpu-dp.txt", "cpu-fsdp.txt", "cpu-tp.txt"}) {
+  for (const char* name :
+       {"cpu-dp.txt", "cpu-fsdp.txt", "cpu-tp.txt", "gpu-dp.txt", "gpu-dp-5000000.txt"}) {
     const schedule::Program program = dump(name).program;
     EXPECT_THAT(schedule::problems(program), ::testing::IsEmpty()) << name;
     EXPECT_EQ(schedule::parse_program("f", schedule::program_to_json(program)), program) << name;
