@@ -4,9 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json_reader.h"
@@ -28,6 +30,9 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::resnet50;
 using ::testing::StartsWith;
+
+constexpr std::array<std::pair<const char*, std::size_t>, 4> kGlooWays = {
+    {{"fsdp2", 2}, {"hsdp", 4}, {"pp", 2}, {"tp", 4}}};
 
 // PyTorch's rule, first cap 1 MiB and then 25 MiB, gives the recorded buckets: by the rule as diagnose
 // weighs settings and by the policy that the rest of the tool plans with.
@@ -71,6 +76,15 @@ TEST(KinetoReplayTest, AReplayGivesTheRecordedStep) {
     EXPECT_LT(std::abs(off.step), 0.0005) << "rank " << other.rank;
     EXPECT_LT(std::abs(off.exposed), 0.002) << "rank " << other.rank;
     EXPECT_TRUE(off.is_trustworthy());
+  }
+}
+
+// Of the programs of scripts/gloo_traces.py on CPU ranks.
+TEST(KinetoReplayTest, AReplayGivesTheRecordedStepOfGlooRanks) {
+  for (const auto& [way, ranks] : kGlooWays) {
+    for (const RankTrace& rank : testing::gloo_job(way, ranks).ranks) {
+      EXPECT_LE(std::abs(replay_rank(rank).error.step), 0.02) << way << " rank " << rank.rank;
+    }
   }
 }
 

@@ -27,6 +27,15 @@ inline imports::JobTrace dlrm_v100x8() {
   return imports::load_job(files, {});
 }
 
+// What scripts/gloo_traces.py recorded of a way.
+inline imports::JobTrace gloo_job(const std::string& way, std::size_t ranks) {
+  std::vector<std::string> files;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    files.push_back(trace_file("gloo/" + way + "-rank" + std::to_string(rank) + ".json.gz"));
+  }
+  return imports::load_job(files, {});
+}
+
 inline imports::KinetoTrace read_text(const std::string& text) {
   return imports::read_kineto(imports::ByteSource::memory("trace.json", text, {}));
 }
