@@ -49,6 +49,9 @@ double parse_with_unit(std::string_view text, const std::array<Unit, N>& units,
   double number = 0;
   const char* end = text.data() + text.size();
   const auto [rest, status] = std::from_chars(text.data(), end, number);
+  const bool is_size = std::string_view(expected).starts_with("a size");
+  if (status == std::errc() && is_size && (std::signbit(number) || (number == 0 && rest == end)))
+    throw InputError("expected " + std::string(expected) + ", above 0, found " + found);
   if (status != std::errc() || !std::isfinite(number) || std::signbit(number)) return fail();
   std::string_view unit(rest, static_cast<std::size_t>(end - rest));
   while (unit.starts_with(' ')) unit.remove_prefix(1);

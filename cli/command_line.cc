@@ -89,8 +89,12 @@ std::string unknown_option(const CLI::App& command, std::span<const std::string>
     if (!is_long && !is_short) continue;
     const std::string name = is_long ? word : word.substr(0, 2);
     if (std::ranges::find(known, name) != known.end()) continue;
+    const bool is_format =
+        command.get_parent() != nullptr && command.get_parent()->get_parent() != nullptr;
+    const std::string name_of_all =
+        (is_format ? command.get_parent()->get_name() + " " : "") + command.get_name();
     return command.get_name() + ": unknown option " + word + suggestion(word, known) +
-           " dovetail " + command.get_name() + " --help lists them";
+           " dovetail " + name_of_all + " --help lists them";
   }
   return {};
 }

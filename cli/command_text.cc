@@ -99,6 +99,8 @@ constexpr std::array kWords = {
     KnownWord{"--job", "JOB", kInput},
     KnownWord{"--with-steps", "", kOther},
     KnownWord{"--rows", "FILE", kOutput},
+    KnownWord{"--all", "", kOutput},
+    KnownWord{"--notes", "", kOutput},
     KnownWord{"plans", "PLAN", kInput},
     KnownWord{"plan", "PLAN", kInput},
     KnownWord{"first", "FIRST", kInput},

@@ -30,8 +30,20 @@ void bind_product(CLI::App& command, const Product& product) {
       std::string("the ") + product.what + " on standard output, instead of the report");
 }
 
+void bind_detail(CLI::App& command, Detail& detail, const std::string& rows) {
+  command.add_flag("--all", detail.all, rows + ", not only those that matter most");
+  bind_notes(command, detail);
+}
+
+void bind_notes(CLI::App& command, Detail& detail) {
+  command.add_flag("--notes", detail.notes, "every note in full");
+}
+
 void bind_page(CLI::App& command, PageOptions& page) {
-  command.add_option("--html", page.file, "report to write: one HTML file that needs no network");
+  command.add_option("--html", page.file, "report to write: one HTML file that needs no network")
+      ->check([](const std::string& file) {
+        return file == "-" ? "--html: name the file to write, e.g. page.html" : "";
+      });
 }
 
 }  // namespace dovetail::cli

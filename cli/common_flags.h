@@ -12,6 +12,7 @@
 #include "cli/command_line.h"
 #include "cli/document.h"
 #include "cli/page.h"
+#include "cli/text.h"
 
 namespace dovetail::cli {
 
@@ -29,6 +30,11 @@ void bind_product(CLI::App& command, const Product& product);
 
 // -o alone. The file /dev/stdout means -, which commands know: nothing else is printed then.
 CLI::Option& bind_output(CLI::App& command, std::string& output, const std::string& text);
+
+// --all and --notes; `rows` is what --all shows: "every row".
+void bind_detail(CLI::App& command, Detail& detail, const std::string& rows);
+// --notes alone.
+void bind_notes(CLI::App& command, Detail& detail);
 
 // --html
 void bind_page(CLI::App& command, PageOptions& page);

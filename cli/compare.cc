@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/compare_clusters.h"
 #include "cli/environment.h"
 #include "cli/outputs.h"
 #include "cli/result_pages.h"
@@ -108,6 +109,7 @@ std::string perfetto_of_both(const Given& first, const Given& second) {
 }  // namespace
 
 void compare(const CompareOptions& options, std::ostream& out) {
+  if (are_clusters(options)) return compare_clusters(options, out);
   refuse_beside(options.document, "compare: --timeline", options.timeline);
   require_outputs({{"--perfetto", options.perfetto},
                    page_output(options.page),

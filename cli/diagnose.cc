@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_reader.h"
+#include "cli/answer.h"
 #include "cli/diagnose_json.h"
 #include "cli/import.h"
 #include "cli/outputs.h"
@@ -47,34 +48,47 @@ bool has_work(const Diagnosis& diagnosis) {
   return diagnosis.findings.front().kind != diagnose::FindingKind::NoGpuWork;
 }
 
-void print_head(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
-  out << diagnose::ranks_in_words(job);
+// What was read, and by what it is judged.
+std::string title_of(const JobTrace& job, const Diagnosis& diagnosis) {
+  std::string title = diagnose::ranks_in_words(job);
   if (has_work(diagnosis)) {
     std::size_t steps = 0;
     for (const RankDiagnosis& rank : diagnosis.ranks) steps = std::max(steps, rank.recorded.size());
-    out << ", " << counted(steps, "step");
+    title += ", " + counted(steps, "step");
   }
   const auto& devices = job.ranks.front().trace.devices;
   if (!devices.empty() && !devices.begin()->second.name.empty()) {
-    out << ", " << devices.begin()->second.name;
+    title += ", " + devices.begin()->second.name;
   }
   if (!job.ranks.front().trace.nccl_version.empty()) {
-    out << ", NCCL " << job.ranks.front().trace.nccl_version;
+    title += ", NCCL " + job.ranks.front().trace.nccl_version;
   }
   if (job.ranks.front().line.on_cpu) {
-    out << ", on CPU: compute is what the thread of the step does, collectives are those of others";
+    title +=
+        ", on CPU: compute is what the thread of the step does, collectives are those of others";
   }
-  if (has_work(diagnosis)) out << "; measured by the profiler; gains are simulated";
-  out << ", dovetail " << DOVETAIL_VERSION << '\n';
-  out << '\n' << headline(diagnosis) << '\n';
-  for (const std::string& sentence : sentences(diagnosis)) out << "  " << sentence << '\n';
+  if (has_work(diagnosis)) title += "; measured by the profiler; gains are simulated";
+  return title + ", dovetail " + DOVETAIL_VERSION;
+}
+
+void print_head(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
+  if (has_work(diagnosis)) {
+    const diagnose::Brief brief = diagnose::brief(diagnosis);
+    print_answer(out, {.set = {brief.set}, .gives = brief.gives, .left = brief.left});
+    out << '\n';
+  }
+  print_text(out, title_of(job, diagnosis));
+  out << '\n';
+  print_text(out, headline(diagnosis), 2, Tone::Warning);
+  for (const std::string& sentence : sentences(diagnosis)) print_text(out, "  " + sentence, 4);
 }
 
 // Of many ranks those with most exposed communication, by number of `diagnosis.ranks`, rising.
 constexpr std::size_t kShownRanks = 8;
-std::vector<std::size_t> shown_ranks(const Diagnosis& diagnosis) {
+std::vector<std::size_t> shown_ranks(const Diagnosis& diagnosis, const Detail& detail) {
   std::vector<std::size_t> ranks(diagnosis.ranks.size());
   std::iota(ranks.begin(), ranks.end(), std::size_t{0});
+  if (detail.all) return ranks;
   const auto exposed = [&](std::size_t r) {
     Duration sum{};
     for (const diagnose::StepCauses& step : diagnosis.ranks[r].causes) sum += step.exposed;
@@ -87,11 +101,11 @@ std::vector<std::size_t> shown_ranks(const Diagnosis& diagnosis) {
 }
 
 // "" or what follows the title of a table by rank.
-std::string of_all_ranks(const Diagnosis& diagnosis) {
+std::string of_all_ranks(const Diagnosis& diagnosis, const Detail& detail) {
   const std::size_t all = diagnosis.ranks.size();
-  if (all <= kShownRanks) return "";
+  if (detail.all || all <= kShownRanks) return "";
   return ", " + std::to_string(kShownRanks) + " of " + std::to_string(all) +
-         " ranks: most exposed communication; --json has all";
+         " ranks: most exposed communication; --all";
 }
 
 // All causes but waits that nothing demands, where no step has them.
@@ -108,8 +122,10 @@ std::vector<std::size_t> shown_causes(const Diagnosis& diagnosis) {
   return causes;
 }
 
-void print_steps(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
-  out << "\nwhere the time goes (measured, ms)" << of_all_ranks(diagnosis) << '\n';
+void print_steps(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis,
+                 const Detail& detail) {
+  out << '\n';
+  print_text(out, "where the time goes (measured, ms)" + of_all_ranks(diagnosis, detail));
   std::vector<std::string> header = {"rank step", "step", "compute", "communication", "exposed"};
   const std::vector<std::size_t> causes = shown_causes(diagnosis);
   for (const std::size_t c : causes) {
@@ -118,7 +134,8 @@ void print_steps(std::ostream& out, const JobTrace& job, const Diagnosis& diagno
   const bool has_gpu = !job.ranks.front().line.on_cpu;
   if (has_gpu) header.emplace_back("GPU waits for host");
   TextTable table(std::move(header));
-  for (const std::size_t r : shown_ranks(diagnosis)) {
+  table.spares({"bucket closed late", "launch order", "communication", "compute"});
+  for (const std::size_t r : shown_ranks(diagnosis, detail)) {
     const RankDiagnosis& rank = diagnosis.ranks[r];
     for (std::size_t s = 0; s < rank.recorded.size(); ++s) {
       const diagnose::TimedStep& step = rank.recorded[s];
@@ -143,7 +160,8 @@ std::string what(const JobTrace& job, std::size_t r, const diagnose::ExposedColl
 }
 
 // The collectives that are exposed most, one line each.
-void print_collectives(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
+void print_collectives(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis,
+                       const Detail& detail) {
   struct Entry {
     std::size_t rank = 0, step = 0;
     const diagnose::ExposedCollective* share = nullptr;
@@ -160,10 +178,10 @@ void print_collectives(std::ostream& out, const JobTrace& job, const Diagnosis& 
   std::ranges::stable_sort(entries, std::ranges::greater{},
                            [](const Entry& entry) { return entry.share->exposed; });
   constexpr std::size_t kShown = 8;
-  out << "\nmost exposed collectives (measured, ms), " << std::min(kShown, entries.size()) << " of "
-      << entries.size() << '\n';
+  const std::size_t shown = detail.all ? entries.size() : std::min(kShown, entries.size());
+  out << "\nmost exposed collectives (measured, ms), " << shown << " of " << entries.size() << '\n';
   TextTable table({"rank step collective", "exposed", "mostly"});
-  for (std::size_t i = 0; i < std::min(kShown, entries.size()); ++i) {
+  for (std::size_t i = 0; i < shown; ++i) {
     const Entry& entry = entries[i];
     const auto most = std::ranges::max_element(entry.share->by) - entry.share->by.begin();
     table.add({std::to_string(diagnosis.ranks[entry.rank].rank) + " " +
@@ -185,8 +203,9 @@ void print_host(std::ostream& out, const JobTrace& job, const Diagnosis& diagnos
       });
   if (!matters) return;
   const diagnose::HostTime& host = diagnosis.ranks.front().host;
-  out << "\nwhere the host's time goes (measured, ms a step), rank " << diagnosis.ranks.front().rank
-      << '\n';
+  out << '\n';
+  print_text(out, "where the host's time goes (measured, ms a step), rank " +
+                      std::to_string(diagnosis.ranks.front().rank));
   TextTable table({"part of the step", "time", "in launches and other calls", "in operators",
                    "neither (Python)", "launches"});
   for (std::size_t p = 0; p < diagnose::kHostParts; ++p) {
@@ -197,16 +216,18 @@ void print_host(std::ostream& out, const JobTrace& job, const Diagnosis& diagnos
                plain_ms(part.python), fixed(part.launches, 0)});
   }
   table.print(out);
-  for (const std::string& line : host_lines(host)) out << line << '\n';
+  for (const std::string& line : host_lines(host)) print_text(out, line);
 }
 
-void print_replay(std::ostream& out, const Diagnosis& diagnosis) {
-  out << "\nreplay of the recorded schedule against the trace (every interval below holds this "
-         "error)"
-      << of_all_ranks(diagnosis) << '\n';
+void print_replay(std::ostream& out, const Diagnosis& diagnosis, const Detail& detail) {
+  out << '\n';
+  print_text(out,
+             "replay of the recorded schedule against the trace (every interval below holds "
+             "this error)" +
+                 of_all_ranks(diagnosis, detail));
   TextTable table({"rank", "step", "exposed", "delays kept as recorded, ms a step",
                    "kernels beside collectives"});
-  for (const std::size_t r : shown_ranks(diagnosis)) {
+  for (const std::size_t r : shown_ranks(diagnosis, detail)) {
     const RankDiagnosis& rank = diagnosis.ranks[r];
     const bool compared = rank.contention.kernels > 0;
     table.add({std::to_string(rank.rank), signed_percent(rank.replay.error.step),
@@ -220,11 +241,13 @@ void print_replay(std::ostream& out, const Diagnosis& diagnosis) {
   table.print(out);
 }
 
-void print_late(std::ostream& out, const Diagnosis& diagnosis) {
+void print_late(std::ostream& out, const Diagnosis& diagnosis, const Detail& detail) {
   if (diagnosis.late.empty()) return;
   out << "\nwho was late (waiting of the other ranks, ms)\n";
   TextTable table({"rank", "collectives", "waiting", "longest in", "late with"});
-  const std::size_t shown = std::min(diagnosis.late.size(), kShownRanks);
+  table.texts({"longest in", "late with"});
+  const std::size_t shown =
+      detail.all ? diagnosis.late.size() : std::min(diagnosis.late.size(), kShownRanks);
   for (const diagnose::LateRank& late : std::span(diagnosis.late).first(shown)) {
     table.add({std::to_string(late.rank), std::to_string(late.collectives), plain_ms(late.caused),
                late.mostly_in, late.mostly_with.empty() ? "nothing stands out" : late.mostly_with});
@@ -232,16 +255,17 @@ void print_late(std::ostream& out, const Diagnosis& diagnosis) {
   table.print(out);
 }
 
-void print_what_ifs(std::ostream& out, const Diagnosis& diagnosis) {
+void print_what_ifs(std::ostream& out, const Diagnosis& diagnosis, const Detail& detail) {
   if (std::ranges::all_of(diagnosis.ranks, [](const RankDiagnosis& rank) {
         return rank.forecast.what_ifs.empty();
       })) {
     return;
   }
-  out << "\nwhat a change would give, at most (simulated, ms a step)" << of_all_ranks(diagnosis)
-      << '\n';
+  out << '\n';
+  print_text(out, "what a change would give, at most (simulated, ms a step)" +
+                      of_all_ranks(diagnosis, detail));
   TextTable table({"rank change", "gain", "interval"});
-  for (const std::size_t r : shown_ranks(diagnosis)) {
+  for (const std::size_t r : shown_ranks(diagnosis, detail)) {
     const RankDiagnosis& rank = diagnosis.ranks[r];
     for (const diagnose::WhatIf& what_if : rank.forecast.what_ifs) {
       table.add({std::to_string(rank.rank) + " " + std::string(to_string(what_if.change)),
@@ -252,9 +276,9 @@ void print_what_ifs(std::ostream& out, const Diagnosis& diagnosis) {
 }
 
 void print_buckets(std::ostream& out, const BucketAdvice& advice) {
-  out << "\nbuckets (simulated, gain in ms a step against the recorded ones";
-  if (!advice.recorded.empty()) out << ", those of " << advice.recorded;
-  out << ")\n";
+  out << '\n';
+  print_text(out, "buckets (simulated, gain in ms a step against the recorded ones" +
+                      (advice.recorded.empty() ? "" : ", those of " + advice.recorded) + ")");
   TextTable table({"setting", "buckets", "gain", "interval"});
   for (const BucketSetting& setting : advice.settings) {
     table.add({short_setting(setting) + (setting.is_default ? "  (default)" : ""),
@@ -262,17 +286,36 @@ void print_buckets(std::ostream& out, const BucketAdvice& advice) {
                interval(setting.gain)});
   }
   table.print(out);
-  for (const std::string& line : advice_lines(advice)) out << line << '\n';
+  for (const std::string& line : advice_lines(advice)) {
+    const bool is_pasted = line.starts_with("paste: ") || line.starts_with("likeliest: ");
+    if (is_pasted) {
+      print_line(out, line);
+    } else {
+      print_text(out, line);
+    }
+  }
 }
 
-void print_measured(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
-  print_steps(out, job, diagnosis);
-  print_late(out, diagnosis);
-  print_collectives(out, job, diagnosis);
+void print_measured(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis,
+                    const Detail& detail) {
+  print_steps(out, job, diagnosis, detail);
+  print_late(out, diagnosis, detail);
+  print_collectives(out, job, diagnosis, detail);
   print_host(out, job, diagnosis);
-  print_replay(out, diagnosis);
-  print_what_ifs(out, diagnosis);
+  print_replay(out, diagnosis, detail);
+  print_what_ifs(out, diagnosis, detail);
   if (diagnosis.buckets) print_buckets(out, *diagnosis.buckets);
+}
+
+// Sentences below a title, some of them where there are many.
+void print_list(std::ostream& out, const char* title, const std::vector<std::string>& lines,
+                const Detail& detail) {
+  if (lines.empty()) return;
+  constexpr std::size_t kShown = 6;
+  const std::size_t shown = detail.notes || lines.size() <= kShown + 1 ? lines.size() : kShown;
+  out << '\n' << title << '\n';
+  for (std::size_t i = 0; i < shown; ++i) print_text(out, "  " + lines[i], 4);
+  if (shown < lines.size()) out << "  " << lines.size() - shown << " more: --notes\n";
 }
 
 }  // namespace
@@ -313,17 +356,9 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
       options.document, [&json] { return json; }, out);
   if (replaces_report(options.document)) return;
   print_head(out, job, diagnosis);
-  if (has_work(diagnosis)) print_measured(out, job, diagnosis);
-  if (!diagnosis.notes.empty()) out << "\nhow the trace was read\n";
-  for (const std::string& note : diagnosis.notes) out << "  " << note << '\n';
-  if (!diagnosis.unknowns.empty()) out << "\nnot known\n";
-  constexpr std::size_t kShownUnknowns = 12;
-  for (std::size_t i = 0; i < std::min(kShownUnknowns, diagnosis.unknowns.size()); ++i) {
-    out << "  " << diagnosis.unknowns[i] << '\n';
-  }
-  if (diagnosis.unknowns.size() > kShownUnknowns) {
-    out << "  " << diagnosis.unknowns.size() - kShownUnknowns << " more; --json has all\n";
-  }
+  if (has_work(diagnosis)) print_measured(out, job, diagnosis, options.detail);
+  print_list(out, "how the trace was read", diagnosis.notes, options.detail);
+  print_list(out, "not known", diagnosis.unknowns, options.detail);
 }
 
 }  // namespace dovetail::cli

@@ -12,6 +12,7 @@
 
 #include "cli/document.h"
 #include "cli/page.h"
+#include "cli/text.h"
 #include "imports/kineto/rank_set.h"
 
 namespace dovetail::cli {
@@ -22,6 +23,7 @@ struct DiagnoseOptions {
   std::vector<std::string> collective_patterns;
   std::string step;   // name of the annotations around steps
   std::string trace;  // Perfetto file to write
+  Detail detail;
   DocumentOptions document;
   PageOptions page;
 };

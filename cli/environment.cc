@@ -1,5 +1,5 @@
 // The only place that reads environment variables for the tool itself: where its data and its CUDA
-// module are, and how wide the terminal is.
+// module are, how wide the terminal is, and whether it wants colours.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/environment.h"
@@ -75,19 +75,30 @@ std::string cuda_module() {
 }
 
 std::size_t text_width() {
-  constexpr std::size_t kUsual = 100;
+  constexpr std::size_t kUsual = 80;
   constexpr std::size_t kLeast = 40;
+  if (const char* const columns = std::getenv("COLUMNS"); columns != nullptr) {
+    const std::string_view text = columns;
+    std::size_t width = 0;
+    const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), width);
+    const bool is_number = status == std::errc() && end == text.data() + text.size();
+    if (is_number && width > 0) return std::max(width, kLeast);
+  }
   winsize size{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
     return std::max<std::size_t>(size.ws_col, kLeast);
   }
-  const char* const columns = std::getenv("COLUMNS");
-  if (columns == nullptr) return kUsual;
-  const std::string_view text = columns;
-  std::size_t width = 0;
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), width);
-  const bool is_number = status == std::errc() && end == text.data() + text.size();
-  return is_number && width > 0 ? std::max(width, kLeast) : kUsual;
+  return kUsual;
+}
+
+bool wants_colour() {
+  const auto is_set = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return value != nullptr && *value != '\0';
+  };
+  const char* const terminal = std::getenv("TERM");
+  const bool is_dumb = terminal != nullptr && std::string_view(terminal) == "dumb";
+  return ::isatty(STDOUT_FILENO) == 1 && !is_set("NO_COLOR") && !is_dumb;
 }
 
 std::int64_t timeline_columns() {

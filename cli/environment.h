@@ -4,7 +4,8 @@
 //                         folder of the executable or of the library that holds this code (an installed tool or Python
 //                         module), else models/ of the source tree
 //   DOVETAIL_CUDA_MODULE  the CUDA module. Default: beside the executable
-//   COLUMNS               width of texts, where standard output is no terminal
+//   COLUMNS               width of texts. Default: that of the terminal, else 80
+//   NO_COLOR              set to anything: no colours on a terminal; so with TERM=dumb
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,8 +28,11 @@ void check_environment();
 // Path of the CUDA module that the environment names; "" if it names none.
 std::string cuda_module();
 
-// Columns of the terminal that standard output goes to, else those of COLUMNS, else 100; 40 at least.
+// Those of COLUMNS, else of the terminal that standard output goes to, else 80; 40 at least.
 std::size_t text_width();
+
+// Whether lines may be coloured: on a terminal, unless the environment says no.
+bool wants_colour();
 
 // Columns for the drawn part of a timeline: beside the name of its stream it fits into a terminal.
 std::int64_t timeline_columns();

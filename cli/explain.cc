@@ -203,16 +203,16 @@ void print_left(std::ostream& out, const WhyPlan& one) {
   const search::Explanation& why = one.why;
   constexpr double kWorth = 0.001;
   if (why.searched && one.against(why.searched->step) < -kWorth) {
-    out << "faster, of the same kind: " << schedule::to_string(why.searched->policy) << ", "
-        << counted(why.searched->buckets, "bucket") << ", "
-        << more_percent(one.against(why.searched->step)) << '\n';
+    print_text(out, "faster, of the same kind: " + schedule::to_string(why.searched->policy) +
+                        ", " + counted(why.searched->buckets, "bucket") + ", " +
+                        more_percent(one.against(why.searched->step)));
   } else if (why.searched) {
     out << "the search finds no grouping of this kind that is 0.1 % faster\n";
   }
   if (why.bound) {
-    out << "at most " << fixed(100 * std::max(0.0, -one.against(*why.bound)), 2)
-        << " % is left: no schedule of " << why.bounded_schedules << " is faster than "
-        << fixed(to_us(*why.bound) / 1e3, 3) << " ms on this model\n";
+    print_text(out, "at most " + fixed(100 * std::max(0.0, -one.against(*why.bound)), 2) +
+                        " % is left: no schedule of " + why.bounded_schedules + " is faster than " +
+                        fixed(to_us(*why.bound) / 1e3, 3) + " ms on this model");
   } else {
     out << "no lower bound is known for this kind of plan\n";
   }
@@ -239,18 +239,18 @@ void explain(const ExplainOptions& options, std::ostream& out) {
   put_document(
       options.document, [&] { return explanation_json(options.plan, one); }, out);
   if (replaces_report(options.document)) return;
-  out << "dovetail " << DOVETAIL_VERSION << "; plan " << options.plan << " ("
-      << one.found.plan.schedule.policy << ") on " << one.found.machine.costs.machine
-      << "; predicted (simulated)\n";
+  print_text(out, std::string("dovetail ") + DOVETAIL_VERSION + "; plan " + options.plan + " (" +
+                      one.found.plan.schedule.policy + ") on " + one.found.machine.costs.machine +
+                      "; predicted (simulated)");
   print_host_bound(out, one.found.host_bound);
-  print_notes(out, one.found.notes);
+  print_notes(out, one.found.notes, options.detail);
   out << counted(one.found.plan.schedule.buckets.size(), "bucket") << ", step "
       << fixed(to_us(one.why.step) / 1e3, 3) << " ms: compute "
       << fixed(to_us(one.report.compute_busy) / 1e3, 3) << ", exposed communication "
       << fixed(to_us(one.found.exposed()) / 1e3, 3) << '\n';
   print_left(out, one);
   print_path(out, one);
-  print_borders(out, one.why, options.all);
+  print_borders(out, one.why, options.detail.all);
   print_levers(out, one);
   print_tried(out, one);
 }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cli/document.h"
+#include "cli/text.h"
 #include "models/what_if.h"
 
 namespace dovetail::cli {
@@ -17,7 +18,7 @@ struct ExplainOptions {
   std::string cluster;     // empty: the plan's own
   models::WhatIf what_if;  // of the machine
   std::string data_dir;
-  bool all = false;  // every bucket, not only those that matter most
+  Detail detail;
   DocumentOptions document;
 };
 

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -19,6 +20,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_reader.h"
+#include "cli/answer.h"
 #include "cli/explore_job.h"
 #include "cli/explore_page.h"
 #include "cli/outputs.h"
@@ -27,6 +29,7 @@
 #include "cli/sweep_options.h"
 #include "cli/text.h"
 #include "frameworks/framework.h"
+#include "frameworks/units_note.h"
 #include "predict/prediction.h"
 #include "predict/step_range.h"
 #include "report/report.h"
@@ -35,6 +38,7 @@
 #include "search/alike.h"
 #include "search/planner.h"
 #include "search/sweep.h"
+#include "sim/interval.h"
 
 namespace dovetail::cli {
 namespace {
@@ -112,6 +116,7 @@ struct About {
   std::string host_bound = {};  // of the best row, in a sentence; "" where it is not
   std::vector<bool> alike =
       {};  // rows that cannot be told from the best; empty of a machine that was measured
+  std::string spread = {};  // of the best row's step, in words
 
   [[nodiscard]] std::vector<std::string> all_notes() const {
     std::vector<std::string> all = with_host_bound(host_bound, notes);
@@ -188,15 +193,35 @@ std::string word_for_best(const SweepRow& row) {
   return micro_steps(row) == 1 ? "best" : "fastest";
 }
 
-void print_rows(std::ostream& out, const Sweep& sweep) {
+// Rows by their step, by number: all, or the fastest, the best and what there is now.
+std::vector<std::size_t> sweep_rows_shown(const Sweep& sweep, std::optional<std::size_t> now,
+                                          const Detail& detail) {
+  constexpr std::size_t kShown = 10;
+  std::vector<std::size_t> order(sweep.rows.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return step_ns(sweep.rows[i]); });
+  std::vector<std::size_t> shown;
+  for (std::size_t place = 0; place < order.size(); ++place) {
+    const std::size_t i = order[place];
+    if (detail.all || place < kShown || i == sweep.best || now == i) shown.push_back(i);
+  }
+  return shown;
+}
+
+void print_rows(std::ostream& out, const Sweep& sweep, std::optional<std::size_t> now,
+                const Detail& detail) {
   const bool merged =
       std::ranges::any_of(sweep.rows, [](const SweepRow& row) { return micro_steps(row) > 1; });
   std::vector<std::string> header = {"policy",     "buckets",      "step ms",
                                      "exposed ms", "against best", "in the words of"};
   if (merged) header.insert(header.end() - 2, "per micro-step");
   TextTable table(std::move(header));
+  table.texts({"in the words of"}).spares({"buckets", "exposed ms"});
+  if (merged) table.spares({"step ms"});  // rows are compared by the other one
   const SweepRow& best = sweep.rows[sweep.best];
-  for (const SweepRow& row : sweep.rows) {
+  const std::vector<std::size_t> shown = sweep_rows_shown(sweep, now, detail);
+  for (const std::size_t i : shown) {
+    const SweepRow& row = sweep.rows[i];
     std::vector<std::string> cells = {label(row) + (row.is_changed ? " (as run there)" : ""),
                                       std::to_string(row.candidate.buckets()),
                                       fixed(us(row.candidate.summary.step_ns) / 1e3, 3),
@@ -205,13 +230,15 @@ void print_rows(std::ostream& out, const Sweep& sweep) {
     cells.push_back(&row == &best ? word_for_best(best)
                                   : fixed((step_ns(row) / step_ns(best) - 1) * 100, 1, "+") + " %");
     cells.push_back(row_words(row));
-    table.add(std::move(cells));
+    table.add(std::move(cells), &row == &best ? Tone::Good : Tone::Plain);
   }
   table.print(out);
+  print_more_rows(out, sweep.rows.size() - shown.size());
   if (std::ranges::any_of(sweep.rows,
                           [&](const SweepRow& row) { return step_ns(row) < step_ns(best); })) {
-    out << "rows below 0 % need more than a setting of " << sweep.framework->name
-        << ", shard updates, or train with a larger batch\n";
+    print_text(out, "rows below 0 % need more than a setting of " +
+                        std::string(sweep.framework->name) +
+                        ", shard updates, or train with a larger batch");
   }
 }
 
@@ -231,13 +258,11 @@ void print_flat_ranges(std::ostream& out, const Sweep& sweep) {
   for (const auto& [key, curve] : curves) {
     if (curve.points.size() < 3) continue;
     const report::FlatRange flat = report::flat_range(curve);
-    out << schedule::name(key) << ": ";
-    if (flat.from == flat.to) {
-      out << "no size but " << flat.from;
-    } else {
-      out << "from " << flat.from << " to " << flat.to;
-    }
-    out << " within " << fixed(100 * report::kFlatShare, 0) << " % of its best size\n";
+    const std::string sizes = flat.from == flat.to
+                                  ? "no size but " + to_string(flat.from)
+                                  : "from " + to_string(flat.from) + " to " + to_string(flat.to);
+    print_text(out, schedule::name(key) + ": " + sizes + " within " +
+                        fixed(100 * report::kFlatShare, 0) + " % of its best size");
   }
 }
 
@@ -256,14 +281,14 @@ void print_alike(std::ostream& out, const Sweep& sweep, const About& about) {
     if (i > from) names += " to " + to_string(*sweep.rows[i].threshold);
   }
   if (names.empty()) return;
-  out << "alike";
+  std::string line = "alike";
   const char* separator = " (times of ";
   for (const models::CostRange& range : predict::uncalibrated_ranges()) {
-    out << separator << to_string(range.part) << ' ' << fixed(range.low, 2) << " to "
-        << fixed(range.high, 2);
+    line += separator + std::string(to_string(range.part)) + " " + fixed(range.low, 2) + " to " +
+            fixed(range.high, 2);
     separator = ", ";
   }
-  out << "): " << names << '\n';
+  print_text(out, line + "): " + names);
 }
 
 // How the best row gets into its framework: nothing where that does it by itself, a line to paste, or commands that
@@ -291,50 +316,106 @@ std::vector<std::string> way_out(const Sweep& sweep, const InputOptions& inputs)
 void print_beyond(std::ostream& out, const Sweep& sweep) {
   if (!sweep.beyond) return;
   const SweepRow& row = sweep.rows[*sweep.beyond];
-  out << "faster, but not by what " << sweep.framework->name
-      << " can be told: " << row.candidate.name() << ", "
-      << fixed(us(row.candidate.summary.step_ns) / 1e3, 3) << " ms ("
-      << fixed((step_ns(row) / step_ns(sweep.rows[sweep.best]) - 1) * 100, 1, "+") << " %), by "
-      << row_words(row) << '\n';
+  print_text(out, "faster, but not by what " + std::string(sweep.framework->name) +
+                      " can be told: " + row.candidate.name() + ", " +
+                      fixed(us(row.candidate.summary.step_ns) / 1e3, 3) + " ms (" +
+                      fixed((step_ns(row) / step_ns(sweep.rows[sweep.best]) - 1) * 100, 1, "+") +
+                      " %), by " + row_words(row));
 }
 
-void print_table(std::ostream& out, const Sweep& sweep, const About& about,
-                 const schedule::Program& program, const InputOptions& given) {
-  const schedule::ReducedGradients reduced = schedule::reduced_gradients(program);
-  out << given.workload << " on " << about.summary.cluster << ": "
-      << counted(program.world_size, "rank") << ", " << counted(reduced.count, "gradient") << ", "
-      << reduced.bytes << "; predicted (simulated), dovetail " << DOVETAIL_VERSION << '\n';
-  print_host_bound(out, about.host_bound);
-  print_notes(out, about.notes);
-  print_notes(out, about.sharding_notes);
-  for (const std::string& policy : sweep.left_out) out << "  left out: " << policy << '\n';
-  print_rows(out, sweep);
+// Of one micro-step, as rows are compared.
+Duration compared_step(const SweepRow& row) {
+  return Duration(static_cast<std::int64_t>(step_ns(row)));
+}
+
+std::string gain_of_sweep(const Sweep& sweep, const About& about, std::optional<std::size_t> now) {
   const SweepRow& best = sweep.rows[sweep.best];
-  if (sweep.interrupted) out << kCutShort << '\n';
-  out << word_for_best(best) << ": " << best.candidate.name();
-  if (micro_steps(best) > 1) {
-    out << ", of rows with " << micro_steps(best) << " micro-steps per update (a larger batch)";
+  const std::string step = to_string(compared_step(best)) +
+                           (micro_steps(best) > 1 ? " a micro-step" : " a step") + about.spread;
+  if (!now) return step;
+  const SweepRow& before = sweep.rows[*now];
+  if (&before == &best) return step + ", what you have now (" + row_words(before) + ")";
+  std::string text = step + " against " + to_string(compared_step(before)) + " now (" +
+                     row_words(before) +
+                     "): " + change_text(compared_step(best), compared_step(before));
+  if (!about.alike.empty() && about.alike[*now]) {
+    text += "; on a machine that nobody calibrated this is too little to tell";
   }
+  return text;
+}
+
+std::string rest_of_sweep(const Sweep& sweep) {
+  const SweepRow& best = sweep.rows[sweep.best];
+  if (!sweep.lower_bound)
+    return "no bound" +
+           (sweep.bound_problem.empty() ? " for such schedules" : ": " + sweep.bound_problem);
+  return at_most_text(compared_step(best), *sweep.lower_bound) + ": no schedule of " +
+         sweep.bounded_schedules + " is faster than " + to_string(*sweep.lower_bound);
+}
+
+Answer answer_of_sweep(const Sweep& sweep, const About& about, const InputOptions& given,
+                       std::optional<std::size_t> now) {
+  Answer answer{.set = way_out(sweep, given),
+                .gives = gain_of_sweep(sweep, about, now),
+                .left = rest_of_sweep(sweep)};
+  if (answer.set.empty()) {
+    answer.set = {"nothing: it is what " + std::string(sweep.framework->name) + " does by itself"};
+  }
+  return answer;
+}
+
+void print_bound(std::ostream& out, const Sweep& sweep) {
+  if (!sweep.bound_problem.empty()) print_text(out, sweep.bound_problem);
+  if (!sweep.lower_bound) return;
+  std::string line;
+  if (sweep.best_bounded != sweep.best) {
+    line =
+        "best of those that the bound covers: " + sweep.rows[*sweep.best_bounded].candidate.name() +
+        "; ";
+  }
+  line += "no schedule of " + sweep.bounded_schedules + " is faster than " +
+          fixed(to_us(*sweep.lower_bound) / 1e3, 3) + " ms on this model: gap " +
+          fixed(sweep.gap * 100, 2) + " %";
+  constexpr double kNone = 5e-5;  // printed as 0.00 %
+  print_text(out, line + (sweep.gap < kNone ? ": it is optimal on this model" : ""));
+}
+
+// What the options say in a unit that frameworks mean otherwise.
+std::vector<std::string> notes_on_typed(const ExploreOptions& options) {
+  std::string typed = options.thresholds + " " + options.first_bucket;
+  for (const std::string& policies : options.policies) typed += " " + policies;
+  return frameworks::notes_on_units(typed);
+}
+
+void print_table(std::ostream& out, const ExploreOptions& options, const Sweep& sweep,
+                 const About& about, const schedule::Program& program, const InputOptions& given) {
+  const std::optional<std::size_t> now = search::row_of_now(sweep, program);
+  print_answer(out, answer_of_sweep(sweep, about, given, now));
+  const schedule::ReducedGradients reduced = schedule::reduced_gradients(program);
   out << '\n';
+  print_text(out, given.workload + " on " + about.summary.cluster + ": " +
+                      counted(program.world_size, "rank") + ", " +
+                      counted(reduced.count, "gradient") + ", " + to_string(reduced.bytes) +
+                      "; predicted (simulated), dovetail " + DOVETAIL_VERSION);
+  print_host_bound(out, about.host_bound);
+  std::vector<std::string> notes = notes_on_typed(options);
+  notes.insert(notes.end(), about.notes.begin(), about.notes.end());
+  notes.insert(notes.end(), about.sharding_notes.begin(), about.sharding_notes.end());
+  print_notes(out, notes, options.detail);
+  for (const std::string& policy : sweep.left_out) print_text(out, "  left out: " + policy, 4);
+  print_rows(out, sweep, now, options.detail);
+  const SweepRow& best = sweep.rows[sweep.best];
+  if (sweep.interrupted) print_text(out, kCutShort, 2, Tone::Warning);
+  std::string line = word_for_best(best) + ": " + best.candidate.name();
+  if (micro_steps(best) > 1) {
+    line += ", of rows with " + std::to_string(micro_steps(best)) +
+            " micro-steps per update (a larger batch)";
+  }
+  print_text(out, line, 2, Tone::Good);
   print_flat_ranges(out, sweep);
   print_alike(out, sweep, about);
-  const std::vector<std::string> commands = way_out(sweep, given);
-  out << "to use it: ";
-  if (commands.empty()) out << "set nothing, it is what " << sweep.framework->name << " does";
-  for (std::size_t i = 0; i < commands.size(); ++i) out << (i > 0 ? "; " : "") << commands[i];
-  out << '\n';
   print_beyond(out, sweep);
-  if (!sweep.bound_problem.empty()) out << sweep.bound_problem << '\n';
-  if (!sweep.lower_bound) return;
-  if (sweep.best_bounded != sweep.best) {
-    out << "best of those that the bound covers: "
-        << sweep.rows[*sweep.best_bounded].candidate.name() << "; ";
-  }
-  out << "no schedule of " << sweep.bounded_schedules << " is faster than "
-      << fixed(to_us(*sweep.lower_bound) / 1e3, 3) << " ms on this model: gap "
-      << fixed(sweep.gap * 100, 2) << " %";
-  constexpr double kNone = 5e-5;  // printed as 0.00 %
-  out << (sweep.gap < kNone ? ": it is optimal on this model\n" : "\n");
+  print_bound(out, sweep);
 }
 
 void print_plot(std::ostream& out, const Sweep& sweep) {
@@ -400,9 +481,15 @@ Explored explore_one(const ExploreOptions& options, const std::string& workload,
                                 schedules, sweep.best);
   }
   const search::Candidate& best = sweep.rows[sweep.best].candidate;
+  const schedule::ScheduledProgram lowered = planner.verified(best.schedule);
   if (predict::waits_for_host(best.summary)) {
-    about.host_bound = predict::host_bound(planner.verified(best.schedule), planner.costs(),
-                                           {.summary = best.summary});
+    about.host_bound = predict::host_bound(lowered, planner.costs(), {.summary = best.summary});
+  }
+  const bool is_merged = micro_steps(sweep.rows[sweep.best]) > 1;  // compared by another time
+  if (!replaces_report(options.document) && !is_merged) {
+    about.spread =
+        spread_text(predict::step_range(machine, planner.program(), Duration(best.summary.step_ns)),
+                    sim::step_interval(lowered, planner.costs()));
   }
   return {std::move(given), std::move(about), std::move(planner), std::move(sweep)};
 }
@@ -448,7 +535,8 @@ std::string sweeps_json(const std::vector<Explored>& all) {
   return document.dump(1) + "\n";
 }
 
-void print_several(std::ostream& out, const std::vector<Explored>& all) {
+void print_several(std::ostream& out, const ExploreOptions& options,
+                   const std::vector<Explored>& all) {
   out << "dovetail " << DOVETAIL_VERSION << "; best of each, predicted (simulated)\n";
   std::vector<std::string> told;
   for (const Explored& one : all) {
@@ -458,9 +546,10 @@ void print_several(std::ostream& out, const std::vector<Explored>& all) {
       if (std::ranges::find(told, line) == told.end()) told.push_back(line);
     }
   }
-  print_notes(out, told);
+  print_notes(out, told, options.detail);
   TextTable table(
       {"workload", "cluster", "ranks", "step ms", "exposed ms", "gap", "DDP's default", "best"});
+  table.texts({"cluster", "best"}).spares({"exposed ms", "ranks", "gap"});
   for (const Explored& one : all) {
     const SweepRow& best = one.sweep.rows[one.sweep.best];
     const SweepRow* const ddp = default_of_ddp(one.sweep);
@@ -502,8 +591,6 @@ report::Report report_of_sweep(const ExploreOptions& options, const PageOptions&
 int explore(const ExploreOptions& options, std::ostream& out) {
   if (!options.job.empty()) return explore_job(options, out);
   if (options.workloads.empty()) throw InputError("explore: name a --workload or a --job");
-  if (options.all)
-    throw InputError("explore: --all is for a --job; of workloads every row is shown");
   const std::vector<std::string> clusters = clusters_of(options);
   if (options.page.wanted() && options.workloads.size() * clusters.size() > 1) {
     throw InputError("explore: --html is of one workload on one machine: give one of each");
@@ -539,10 +626,10 @@ int explore(const ExploreOptions& options, std::ostream& out) {
       out);
   if (replaces_report(options.document)) return code;
   if (all.size() > 1) {
-    print_several(out, all);
+    print_several(out, options, all);
     return code;
   }
-  print_table(out, one.sweep, one.about, one.planner.program(), one.given);
+  print_table(out, options, one.sweep, one.about, one.planner.program(), one.given);
   if (options.plot || options.terminal) print_plot(out, one.sweep);
   return code;
 }

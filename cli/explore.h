@@ -1,19 +1,21 @@
 // dovetail explore: what every policy and fusion threshold would cost, the best of them, and how
 // far it can be from optimal.
 //
-//   resnet50 on a100x16_ib: 16 ranks, 161 gradients, 97.5 MiB; predicted (simulated), dovetail 0.1.0
-//   policy                         buckets  step ms  exposed ms  against best
-//   threshold 25 MiB                     4   48.664       0.067     +0.1 %
-//   torch-ddp 25 MiB, first 1 MiB        5   49.114       0.118     +1.1 %
-//   exact                                3   48.601       0.018       best
-//   best: exact
-//   no schedule of whole gradients in consecutive buckets on one stream is faster than 47.806 ms on
-//   this model: gap 1.66 %                                                    (printed in one line)
+//   set:   DistributedDataParallel(model, gradient_as_bucket_view=True)
+//   gives: 48.9 ms a step against 49.1 ms now (PyTorch DDP's default): 0.5 % less
+//   left:  at most 0.51 %: no schedule of whole gradients ... is faster than 48.6 ms
+//
+//   resnet50 on a100x8: 8 ranks, 161 gradients, 97.5 MiB; predicted (simulated), dovetail 0.1.0
+//   policy                                  buckets  step ms  exposed ms  against best
+//   torch-ddp:cap=25MiB,first=1MiB,mode=view      5   48.855       0.169          best
+//   torch-ddp:cap=25MiB,first=1MiB                5   49.117       0.018        +0.5 %
+//   threshold 512 KiB                            39   49.227       0.049        +0.8 %
+//   22 more rows: --all
 //
 // With several workloads or clusters: a row for each pair, with its best policy and what PyTorch DDP's
 // default costs (dovetail.explorations/1, which holds the document of each pair).
 //
-// One row per policy and threshold; `exposed` is communication that nothing hides. Policies with k
+// One row per policy and threshold, by step; `exposed` is communication that nothing hides. Policies with k
 // micro-steps per update are compared by the time of one (a column of its own, where there are any)
 // and are never best among others. The last line bounds schedules that all-reduce each gradient once
 // per step; if the best is none of these (sharded updates), the line names the best of them too.
@@ -29,6 +31,7 @@
 #include "base/units.h"
 #include "cli/document.h"
 #include "cli/page.h"
+#include "cli/text.h"
 #include "predict/inputs.h"
 
 namespace dovetail::cli {
@@ -47,8 +50,8 @@ struct ExploreOptions {
   std::string mode, wait;          // empty: the default of each policy
   std::vector<std::string> plans;  // plan files of the same workload: a row for each
   DocumentOptions document;
-  bool yes = false;       // also where it takes hours
-  bool all = false;       // every row of a job's table
+  bool yes = false;  // also where it takes hours
+  Detail detail;
   bool plot = false;      // draw the plot ...
   bool terminal = false;  // ... which is the default here
   PageOptions page;

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "cli/answer.h"
 #include "cli/export_job.h"
 #include "cli/job_flag.h"
 #include "cli/outputs.h"
@@ -136,23 +137,30 @@ std::string range_text(const JobPrediction& found) {
   return fixed(to_us(range->p5) / 1e3, 0) + " to " + fixed(to_us(range->p95) / 1e3, 0);
 }
 
-// "8.1 % less than as asked (17.3 % less to 2.1 % more)"; "" where that is the best, or no interval is known.
-std::string gain_text(const JobTable& table) {
+// "8.1 % less (17.3 % less to 2.1 % more)", against the job as asked; absent where that is the best, or no interval is known.
+std::optional<std::string> gain_of(const JobTable& table) {
   const auto asked = std::ranges::find(table.rows(), kAsAsked, &JobRow::change);
-  if (!table.best() || asked == table.rows().end()) return "";
+  if (!table.best() || asked == table.rows().end()) return std::nullopt;
   const JobPrediction& best = table.rows()[*table.best()].found;
-  if (&*asked == &table.rows()[*table.best()] || best.error == nullptr) return "";
+  if (&*asked == &table.rows()[*table.best()] || best.error == nullptr) return std::nullopt;
   const predict::Difference more = predict::difference(*best.error, best.step, asked->found.step);
   const auto percent = [](double value) {
     return fixed(std::abs(value), 1) + (value < 0 ? " % less" : " % more");
   };
-  const std::string gain = percent(more.middle) + " than as asked";
   // Over several nodes public ratios of two layouts were too far off to say more than that they were.
   constexpr double kFarApart = 1.5;
   if (best.error->apart > kFarApart)
-    return gain + " (public ratios of two layouts there: off by up to x" +
+    return percent(more.middle) + " (public ratios of two layouts there: off by up to x" +
            fixed(best.error->apart, 1) + ")";
-  return gain + " (" + percent(more.low) + " to " + percent(more.high) + ")";
+  return percent(more.middle) + " (" + percent(more.low) + " to " + percent(more.high) + ")";
+}
+
+// "best: ..., 8.1 % less than as asked (17.3 % less to 2.1 % more)"; "" where gain_of() is absent.
+std::string gain_text(const JobTable& table) {
+  const std::optional<std::string> gain = gain_of(table);
+  if (!gain) return "";
+  const std::size_t interval = gain->find(" (");
+  return gain->substr(0, interval) + " than as asked" + gain->substr(interval);
 }
 
 std::string gib_text(Bytes bytes) {
@@ -175,7 +183,7 @@ void print_stages_of(std::ostream& out, const JobTable& table, const JobRow& row
   for (const jobs::StageMemory& stage : row.found.memory) {
     memory.cells.push_back(gib_text(stage.total()));
   }
-  out << "stages of " << row.change << ":\n";
+  print_text(out, "stages of " + row.change + ":");
   print_stages(out, row.found.stages, kinds_shown(table), {memory});
 }
 
@@ -240,7 +248,7 @@ std::string verdict_on(const JobTable& table, std::size_t row) {
 
 // The rows to print: all, or the fastest that fit, a few that would be faster than the best, the best and the job as
 // asked.
-std::vector<std::size_t> rows_shown(const JobTable& table, bool all) {
+std::vector<std::size_t> job_rows_shown(const JobTable& table, bool all) {
   constexpr std::size_t kFitting = 10;
   constexpr std::size_t kTooLarge = 3;
   std::vector<std::size_t> shown;
@@ -256,23 +264,60 @@ std::vector<std::size_t> rows_shown(const JobTable& table, bool all) {
   return shown;
 }
 
-void print_job_table(std::ostream& out, const JobTable& table, bool all) {
-  const Job& job = table.rows().front().found.job;
-  out << table.text << " on " << table.cluster.name << ": " << counted(job.layout.world(), "GPU")
-      << ", " << job.tokens() << " tokens a step; predicted (simulated), dovetail "
-      << DOVETAIL_VERSION << '\n';
-  if (job.lora > 0) {
-    out << "  LoRA: " << jobs::trained_parameters(job) << " trained parameters beside "
-        << jobs::parameters(job.model) << " frozen ones\n";
+// What more could be hidden of the best at most: all of what its stage with the least bubble does not compute.
+std::string rest_of_job(const JobPrediction& best) {
+  const predict::StageParts& stage = best.busiest();
+  return at_most_text(best.step, stage.compute) +
+         " without communication and waiting: " + to_string(stage.exposed_total()) +
+         " is exposed, " + to_string(stage.bubble) + " bubble; the rest computes";
+}
+
+std::string gain_of_job(const JobTable& table, const JobPrediction& best) {
+  std::string text = to_string(best.step) + " a step" + spread_text(range_of(best), {}) + ", " +
+                     fixed(best.figures.tokens_per_s_per_gpu, 0) + " tokens/s/GPU";
+  const auto asked = std::ranges::find(table.rows(), kAsAsked, &JobRow::change);
+  if (asked == table.rows().end() || &asked->found == &best) return text;
+  text += " against " + to_string(asked->found.step) + " as asked";
+  if (!asked->found.fits()) return text + ", which does not fit";
+  return text + ": " + gain_of(table).value_or(change_text(best.step, asked->found.step));
+}
+
+Answer answer_of_job(const JobTable& table) {
+  if (!table.best()) {
+    const JobPrediction& first = table.rows().front().found;
+    return {.set = {"nothing: no variant fits into memory"},
+            .gives = "the fastest takes " + gib_text(first.peak()) + " GiB of " +
+                     (first.capacity ? gib_text(*first.capacity) : "an unknown number of") +
+                     " GiB a GPU",
+            .left = "more GPUs, or more of them to a model",
+            .tone = Tone::Warning};
   }
-  print_notes(out, table.notes);
-  for (const std::string& line : table.found.left_out) out << "  left out: " << line << '\n';
+  const JobRow& best = table.rows()[*table.best()];
+  Answer answer{
+      .set = {}, .gives = gain_of_job(table, best.found), .left = rest_of_job(best.found)};
+  if (best.change == kAsAsked) {
+    answer.set = {"nothing: the job as asked is the best that was tried"};
+    return answer;
+  }
+  answer.set = {best.change};
+  const std::vector<std::string> ways = ways_to(table, best);
+  if (ways.size() > 1) answer.set.push_back(ways.back());
+  return answer;
+}
+
+void print_job_rows(std::ostream& out, const JobTable& table, const Detail& detail) {
   const std::vector<For> kinds = kinds_shown(table);
   std::vector<std::string> header = {"job", "step ms", "p5 to p95", "tokens/s/GPU", "MFU"};
   for (const For kind : kinds) header.push_back("exposed " + std::string(to_string(kind)));
   header.insert(header.end(), {"bubble", "peak GiB", ""});
   TextTable text(std::move(header));
-  const std::vector<std::size_t> shown = rows_shown(table, all);
+  std::vector<std::string> exposed;
+  for (const For kind : kinds) exposed.push_back("exposed " + std::string(to_string(kind)));
+  std::vector<std::string_view> spared = {"p5 to p95"};
+  spared.insert(spared.end(), exposed.rbegin(), exposed.rend());
+  spared.insert(spared.end(), {"bubble", "MFU"});
+  text.spares(spared);
+  const std::vector<std::size_t> shown = job_rows_shown(table, detail.all);
   for (const std::size_t i : shown) {
     const JobPrediction& found = table.rows()[i].found;
     const predict::StageParts& stage = found.busiest();
@@ -283,30 +328,56 @@ void print_job_table(std::ostream& out, const JobTable& table, bool all) {
     cells.push_back(fixed(to_us(stage.bubble) / 1e3, 1));
     cells.push_back(gib_text(found.peak()));
     cells.emplace_back(verdict_on(table, i));
-    text.add(std::move(cells));
+    const Tone tone = !found.fits() ? Tone::Warning : table.best() == i ? Tone::Good : Tone::Plain;
+    text.add(std::move(cells), tone);
   }
   text.print(out);
-  if (const std::size_t more = table.rows().size() - shown.size(); more > 0)
-    out << counted(more, "more row") << ": --all\n";
+  print_more_rows(out, table.rows().size() - shown.size());
+}
+
+// What the rows do not say by themselves.
+void print_below_rows(std::ostream& out, const JobTable& table) {
+  const Job& job = table.rows().front().found.job;
   const double apart = 100 * told_apart(job);
   for (std::size_t i = 0; i < table.rows().size(); ++i) {
     if (!is_alike(table, i)) continue;
-    out << "alike: predicted within " << fixed(apart, 0)
-        << " % of the best; of layouts so close, public measurements have the predicted order too "
-           "rarely to tell (docs/machines.md)\n";
+    print_text(out, "alike: predicted within " + fixed(apart, 0) +
+                        " % of the best; of layouts so close, public measurements have the "
+                        "predicted order too rarely to tell (docs/machines.md)");
     break;
   }
-  out << "ms of the stage with the least bubble; MFU by "
-      << (job.lora > 0 ? "what is computed (of a frozen weight 4 FLOP a token), attention whole\n"
-                       : "3 x forward, attention whole (PaLM)\n");
+  print_text(out, "ms of the stage with the least bubble; MFU by " +
+                      std::string(job.lora > 0 ? "what is computed (of a frozen weight 4 FLOP a "
+                                                 "token), attention whole"
+                                               : "3 x forward, attention whole (PaLM)"));
   for (const JobRow& row : table.rows()) {
     if (row.found.fits() || row.change != kAsAsked) continue;
-    out << "as asked it takes " << gib_text(row.found.peak()) << " of "
-        << gib_text(*row.found.capacity) << " GiB";
     const auto change = jobs::smallest_change(row.found.job, *row.found.capacity);
-    out << (change ? "; smallest change that fits: " + *change : "; no single change makes it fit")
-        << '\n';
+    print_text(out,
+               "as asked it takes " + gib_text(row.found.peak()) + " of " +
+                   gib_text(*row.found.capacity) + " GiB" +
+                   (change ? "; smallest change that fits: " + *change
+                           : "; no single change makes it fit"),
+               2, Tone::Warning);
   }
+}
+
+void print_job_table(std::ostream& out, const JobTable& table, const Detail& detail) {
+  const Job& job = table.rows().front().found.job;
+  print_answer(out, answer_of_job(table));
+  out << '\n';
+  print_text(out, table.text + " on " + table.cluster.name + ": " +
+                      counted(job.layout.world(), "GPU") + ", " + std::to_string(job.tokens()) +
+                      " tokens a step; predicted (simulated), dovetail " + DOVETAIL_VERSION);
+  if (job.lora > 0) {
+    print_text(out, "  LoRA: " + std::to_string(jobs::trained_parameters(job)) +
+                        " trained parameters beside " +
+                        std::to_string(jobs::parameters(job.model)) + " frozen ones");
+  }
+  print_notes(out, table.notes, detail);
+  for (const std::string& line : table.found.left_out) print_text(out, "  left out: " + line, 4);
+  print_job_rows(out, table, detail);
+  print_below_rows(out, table);
   if (!table.best()) {
     out << "best: none fits\n";
     return;
@@ -315,10 +386,10 @@ void print_job_table(std::ostream& out, const JobTable& table, bool all) {
   print_stages_of(out, table, best);
   print_path(out, best);
   const std::string gain = gain_text(table);
-  out << "best: " << best.change << (gain.empty() ? "" : ", ") << gain << '\n';
+  print_text(out, "best: " + best.change + (gain.empty() ? "" : ", ") + gain, 2, Tone::Good);
   const char* label = "to use it: ";
   for (const std::string& way : ways_to(table, best)) {
-    out << label << way << '\n';
+    print_line(out, label + way);
     label = "next: ";
   }
 }
@@ -422,7 +493,7 @@ int explore_job(const ExploreOptions& options, std::ostream& out) {
   }
   put_document(
       options.document, [&] { return job_table_json(table); }, out);
-  if (!replaces_report(options.document)) print_job_table(out, table, options.all);
+  if (!replaces_report(options.document)) print_job_table(out, table, options.detail);
   return table.found.interrupted ? kInterrupted : 0;
 }
 

@@ -30,7 +30,7 @@ void bind_export(CLI::App& app, const std::string& data_dir, ExportCommandOption
       "Examples:\n"
       "  dovetail export plan.json --to torch -o ddp_plan.py\n"
       "  dovetail export plan.json --to horovod\n"
-      "  dovetail export plan.json --to megatron --cluster a100x8 -o layout.json\n"
+      "  dovetail export plan.json --to megatron --cluster a100x8 -o layout.py\n"
       "  dovetail export --job llama3_8b:dp_shard=8,seq=8192 --to torchtitan -o train.toml");
   bind_action(command, options, action, export_plan);
 }

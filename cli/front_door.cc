@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <string>
 #include <string_view>
@@ -32,6 +33,7 @@
 #include "cli/simulate_flags.h"
 #include "cli/tool_facts.h"
 #include "cli/trace_flags.h"
+#include "imports/guess.h"
 
 namespace dovetail::cli {
 namespace {
@@ -136,6 +138,18 @@ void bind_all(CLI::App& app, AllOptions& options, Action& action) {
   app.footer(kExamples);  // after all others, which would take it over
 }
 
+// `import FILE`, where the format of the file can be told, is `import FORMAT FILE`.
+std::vector<std::string> with_format(std::vector<std::string> words, const CLI::App& app) {
+  if (words.size() < 2 || words.front() != "import" || words[1].starts_with('-')) return words;
+  const auto formats = app.get_subcommand("import")->get_subcommands({});
+  if (std::ranges::find(formats, words[1], &CLI::App::get_name) != formats.end()) return words;
+  std::error_code unreadable;
+  if (!std::filesystem::is_regular_file(words[1], unreadable)) return words;
+  const std::string format = imports::guess_format_of_file(words[1]);
+  if (!format.empty()) words.insert(words.begin() + 1, format);
+  return words;
+}
+
 // The words of a command line, those of the program's name aside.
 std::vector<std::string> words_of(int argc, const char* const* argv) {
   return {argv + std::min(argc, 1), argv + argc};
@@ -149,8 +163,14 @@ int parse_and_run(int argc, const char* const* argv, std::ostream& out) {
   Action action;
   bind_all(app, options, action);
   const std::vector<std::string> words = words_of(argc, argv);
+  if (words.empty()) {
+    out << app.help();
+    return 0;
+  }
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> said = with_format(words, app);
+    std::ranges::reverse(said);  // as CLI11 takes them
+    app.parse(std::move(said));
   } catch (const CLI::Success& success) {
     return app.exit(success, out, out);
   } catch (const CLI::ParseError& error) {

@@ -27,6 +27,7 @@
 #include "imports/nccl_tests.h"
 #include "imports/nsys.h"
 #include "imports/text.h"
+#include "imports/verdict.h"
 #include "models/cluster.h"
 #include "predict/inputs.h"
 
@@ -94,37 +95,54 @@ std::string_view word_of(StepFormat format) {
 
 std::string gb_per_s(double value) { return fixed(value, 2); }
 
-// One table as nccl-tests words it, beside the prior's where there is one.
+bool has_table(const models::Cluster& cluster, const models::CollectiveSeries& series) {
+  return std::ranges::any_of(cluster.collectives, [&](const models::CollectiveSeries& other) {
+    return other.collective == series.collective && other.ranks == series.ranks;
+  });
+}
+
+// What stands beside a measured table: the cluster of --over, else a shipped machine of that GPU.
+std::optional<models::Cluster> other_of(const models::CollectiveSeries& series,
+                                        const std::optional<models::Cluster>& prior,
+                                        const imports::CollectiveLog& log,
+                                        const std::string& data_dir) {
+  if (prior && has_table(*prior, series)) return prior;
+  return imports::shipped_like(log.gpu, series, data_dir + "/clusters");
+}
+
+// One table as nccl-tests words it, beside another machine's where there is one.
 void print_table(std::ostream& out, const models::CollectiveSeries& series,
-                 const std::optional<models::Cluster>& prior) {
-  std::optional<models::CollectiveTable> before;
-  if (prior) {
-    for (const models::CollectiveSeries& other : prior->collectives) {
-      if (other.collective == series.collective && other.ranks == series.ranks) {
-        before = models::collective_table(*prior, {series.collective, series.ranks});
-      }
-    }
-  }
+                 const std::optional<models::Cluster>& other) {
+  const std::vector<imports::SizeVerdict> verdicts =
+      imports::verdicts(series, other ? &*other : nullptr);
   std::vector<std::string> header = {"  size", "time us", "algbw GB/s", "busbw GB/s"};
-  if (before) {
-    header.push_back(prior->name + " us");
-    header.emplace_back("log / it");
-  }
+  if (other) header.push_back(other->name + " GB/s");
+  header.emplace_back(other ? "beside it" : "");
   TextTable table(header);
-  for (const auto& point : std::get<std::vector<models::CollectivePoint>>(series.times)) {
-    const double algbw = imports::algorithm_bandwidth(point.bytes, point.isolated);
+  table.texts({"beside it", ""}).spares({"algbw GB/s", "time us"});
+  const auto& points = std::get<std::vector<models::CollectivePoint>>(series.times);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const imports::SizeVerdict& verdict = verdicts[i];
     std::vector<std::string> cells = {
-        "  " + to_string(point.bytes), fixed(to_us(point.isolated), 2), gb_per_s(algbw),
-        gb_per_s(algbw * imports::bus_factor(series.collective, series.ranks))};
-    if (before) {
-      const double us = to_us(before->time(point.bytes).isolated);
-      cells.push_back(fixed(us, 2));
-      cells.push_back(fixed(to_us(point.isolated) / us, 2));
-    }
-    table.add(std::move(cells));
+        "  " + to_string(points[i].bytes), fixed(to_us(points[i].isolated), 2),
+        gb_per_s(imports::algorithm_bandwidth(points[i].bytes, points[i].isolated)),
+        gb_per_s(verdict.bus_gb_s)};
+    if (verdict.other_gb_s) cells.push_back(gb_per_s(*verdict.other_gb_s));
+    cells.push_back(verdict.words);
+    const bool is_odd = verdict.dips || verdict.beside == imports::Beside::Slower;
+    table.add(std::move(cells), is_odd ? Tone::Warning : Tone::Plain);
   }
   out << '\n' << to_string(series.collective) << " over " << series.ranks << " ranks\n";
   table.print(out);
+  if (other) {
+    const std::string assumed = models::collective_assumption(
+        *other, {series.collective, series.ranks, series.nodes.value_or(0)});
+    if (!assumed.empty()) print_text(out, "  " + other->name + ": " + assumed, 4);
+    print_text(out,
+               "  within " + fixed(100 * imports::kAlikeShare, 0) +
+                   " % is alike: so far apart are versions of NCCL on one machine",
+               4);
+  }
 }
 
 bool has_one_size(const models::CollectiveSeries& series) {
@@ -132,7 +150,7 @@ bool has_one_size(const models::CollectiveSeries& series) {
 }
 
 void print_lines(std::ostream& out, const char* label, const std::vector<std::string>& lines) {
-  for (const std::string& line : lines) out << label << line << '\n';
+  for (const std::string& line : lines) print_text(out, label + line, 4);
 }
 
 std::string names_of(const std::vector<std::string>& files) {
@@ -231,11 +249,15 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
   std::vector<std::string> doubts;
   const std::vector<models::CollectiveSeries> tables = imports::tables_of(log.samples);
   for (const models::CollectiveSeries& series : tables) {
-    print_table(out, series, wanted.prior);
+    print_table(out, series, other_of(series, wanted.prior, log, options.data_dir));
     for (std::string& doubt : imports::doubts_of(series)) doubts.push_back(std::move(doubt));
   }
   out << '\n';
   print_lines(out, "doubtful: ", doubts);
+  for (const models::CollectiveSeries& series : tables) {
+    const std::string fusing = imports::fusing_in_words(series);
+    if (!fusing.empty()) print_text(out, fusing);
+  }
   if (options.output.empty() && !wanted.prior && std::ranges::all_of(tables, has_one_size)) {
     out << "one size each: a cluster file needs two, or --over CLUSTER\n";
     return;

@@ -80,7 +80,10 @@ HOST:PORT where rank 0 listens
 how long a rank may be silent before it counts as dead; default: 5s
 .TP
 .B COLUMNS
-width of help texts where standard output is no terminal
+width of lines; default: that of the terminal, else 80
+.TP
+.B NO_COLOR
+set to anything: no colours on a terminal
 )";
 
 }  // namespace

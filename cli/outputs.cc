@@ -4,8 +4,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/outputs.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include "base/error.h"
 #include "base/file.h"
+#include "imports/guess.h"
 #include "predict/inputs.h"
 
 namespace dovetail::cli {
@@ -18,9 +23,32 @@ void require_other(const NamedFile& output, const NamedFile& other, const std::s
                    other.path + role);
 }
 
+struct KindOfFlag {
+  std::string_view flag;
+  imports::FileKind kind;
+};
+constexpr std::array kKinds = {
+    KindOfFlag{"--workload", imports::FileKind::Workload},
+    KindOfFlag{"--cluster", imports::FileKind::Cluster},
+    KindOfFlag{"--plan", imports::FileKind::Plan},
+    KindOfFlag{"PLAN", imports::FileKind::Plan},
+    KindOfFlag{"the plan", imports::FileKind::Plan},
+    KindOfFlag{"the first trace", imports::FileKind::Trace},
+    KindOfFlag{"the second trace", imports::FileKind::Trace},
+    KindOfFlag{"input", imports::FileKind::Foreign},
+};
+
+void require_kind(const NamedFile& input) {
+  const auto* const known = std::ranges::find(kKinds, input.flag, &KindOfFlag::flag);
+  if (known == kKinds.end() || input.path.empty()) return;
+  const std::string wrong = imports::wrong_kind(input.path, known->kind);
+  if (!wrong.empty()) throw InputError(wrong);
+}
+
 }  // namespace
 
 void require_distinct(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs) {
+  for (const NamedFile& input : inputs) require_kind(input);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     for (const NamedFile& input : inputs) require_other(outputs[i], input, ", which is read");
     for (std::size_t j = 0; j < i; ++j) {

@@ -18,7 +18,8 @@ struct NamedFile {
   std::string path;
 };
 
-// Throws InputError where an output is the same file as another output, or as an input.
+// Throws InputError where an output is the same file as another output, or as an input; and where what stands behind a flag is
+// plainly of another kind (imports/guess.h): a plan given as a workload.
 void require_distinct(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs);
 
 // Throws InputError where an output cannot be written.

@@ -12,6 +12,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/answer.h"
 #include "cli/document.h"
 #include "cli/export_job.h"
 #include "cli/job_flag.h"
@@ -20,17 +21,25 @@
 #include "cli/step_words.h"
 #include "cli/text.h"
 #include "frameworks/framework.h"
+#include "frameworks/units_note.h"
 #include "lower/pipeline/assign.h"
 #include "predict/prediction.h"
 #include "schedule/plan_json.h"
 #include "search/planner.h"
+#include "search/sweep.h"
 #include "sim/interval.h"
 #include "traces/trace_json.h"
 
 namespace dovetail::cli {
 namespace {
 
-// What a person reads about a plan that was written.
+// What a person has now in place of a plan, and its step.
+struct Now {
+  std::string words;
+  Duration step{};
+};
+
+// What a person reads about a plan.
 struct Written {
   const PlanOptions& options;
   const search::Candidate& candidate;
@@ -40,24 +49,65 @@ struct Written {
   const std::string& host_bound;
   const std::vector<std::string>& notes;
   const std::vector<std::string>& next;  // commands
+  const std::optional<Now>& now;
 };
 
+Answer answer_of_plan(const Written& plan) {
+  const Duration step = plan.predicted.step;
+  Answer answer{.set = {},
+                .gives = to_string(step) + " a step" + spread_text(plan.range, plan.figures),
+                .left = ""};
+  if (plan.now) {
+    answer.gives += " against " + to_string(plan.now->step) + " now (" + plan.now->words +
+                    "): " + change_text(step, plan.now->step);
+  }
+  if (!plan.next.empty()) {
+    answer.set = plan.next;
+  } else if (plan.options.output.empty()) {
+    answer.set = {"nothing yet: -o plan.json writes the plan"};
+  } else {
+    answer.set = {"nothing: no framework is told this plan by a file; dovetail run " +
+                  plan.options.output + " executes it"};
+  }
+  answer.left = plan.predicted.lower_bound
+                    ? at_most_text(step, *plan.predicted.lower_bound) +
+                          ": no schedule of this kind is faster than " +
+                          to_string(*plan.predicted.lower_bound)
+                    : at_most_text(step, step - plan.predicted.exposed) +
+                          " by hiding more: " + to_string(plan.predicted.exposed) +
+                          " of communication is exposed";
+  return answer;
+}
+
 void print_plan(std::ostream& out, const Written& plan) {
-  if (!plan.options.output.empty()) out << plan.options.output << ": ";
-  out << plan.candidate.name() << ", " << counted(plan.candidate.buckets(), "bucket")
-      << "; predicted step " << milliseconds(plan.predicted.step) << ", exposed "
-      << milliseconds(plan.predicted.exposed);
-  if (plan.predicted.lower_bound)
-    out << ", lower bound " << milliseconds(*plan.predicted.lower_bound);
+  print_answer(out, answer_of_plan(plan));
   out << '\n';
+  std::string line = plan.options.output.empty() ? "" : plan.options.output + ": ";
+  line += plan.candidate.name() + ", " + counted(plan.candidate.buckets(), "bucket") +
+          "; predicted step " + milliseconds(plan.predicted.step) + ", exposed " +
+          milliseconds(plan.predicted.exposed);
+  if (plan.predicted.lower_bound)
+    line += ", lower bound " + milliseconds(*plan.predicted.lower_bound);
+  print_text(out, line);
   print_host_bound(out, plan.host_bound);
   print_figures(out, plan.figures);
   print_range(out, plan.range);
-  print_notes(out, plan.notes);
-  for (const std::string& line : plan.candidate.report) out << "  " << line << '\n';
-  for (const std::string& line : plan.candidate.left_out) out << "  left out: " << line << '\n';
+  std::vector<std::string> notes = frameworks::notes_on_units(plan.options.policy);
+  notes.insert(notes.end(), plan.notes.begin(), plan.notes.end());
+  print_notes(out, notes, plan.options.detail);
+  for (const std::string& said : plan.candidate.report) print_text(out, "  " + said, 4);
+  for (const std::string& left : plan.candidate.left_out) print_text(out, "  left out: " + left, 4);
   if (!plan.options.trace.empty()) out << plan.options.trace << ": predicted trace\n";
-  for (const std::string& command : plan.next) out << "next: " << command << '\n';
+}
+
+// What the plan's framework does by itself, where that is another schedule of the same step.
+std::optional<Now> now_of(search::Planner& planner, const search::Candidate& candidate) {
+  if (candidate.plan) return std::nullopt;
+  const std::optional<schedule::Policy> policy =
+      search::policy_of_now(candidate.spec, planner.program());
+  if (!policy || planner.refusal_of(*policy)) return std::nullopt;
+  const search::Candidate now = planner.evaluate(search::Start(*policy));
+  return Now{.words = frameworks::in_words(*policy), .step = Duration(now.summary.step_ns)};
 }
 
 // The commands that go on from the file of the plan, or from the job that it was made of.
@@ -80,9 +130,6 @@ struct Asked {
 };
 
 Asked asked_of(const PlanOptions& options, const std::string& file) {
-  if (options.output.empty() && !options.json && !options.page.wanted()) {
-    throw InputError("plan: name the file to write with -o, or --json for standard output");
-  }
   require_outputs({{"-o", file}, {"--trace", options.trace}, page_output(options.page)},
                   {workload_file(options.inputs.workload, options.inputs.data_dir),
                    cluster_file(options.inputs.cluster, options.inputs.data_dir),
@@ -164,6 +211,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
   const std::optional<sim::StepInterval> figures = sim::step_interval(program, planner.costs());
   const std::optional<predict::StepRange> range =
       predict::step_range(inputs.machine.cluster, result.program, predicted.step);
+  // A job says by itself what its layout is, and that is no matter of a framework's default.
+  const std::optional<Now> now = asked.inputs.job ? std::nullopt : now_of(planner, candidate);
   print_plan(out, {.options = options,
                    .candidate = candidate,
                    .predicted = predicted,
@@ -171,7 +220,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
                    .range = range,
                    .host_bound = bound,
                    .notes = notes,
-                   .next = commands_after(options, asked.inputs.job, result)});
+                   .next = commands_after(options, asked.inputs.job, result),
+                   .now = now});
 }
 
 }  // namespace dovetail::cli

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cli/page.h"
+#include "cli/text.h"
 #include "predict/inputs.h"
 
 namespace dovetail::cli {
@@ -17,9 +18,10 @@ struct PlanOptions {
   std::string policy;  // "": exact, or what the job decides
   std::string job;     // instead of inputs.workload
   std::string start;   // the Schedule of this plan file instead; empty: none
-  std::string output;  // plan file; "-": standard output
+  std::string output;  // plan file; "-": standard output; empty: only print
   bool json = false;   // likewise
   std::string trace;   // also write the predicted trace; empty: none
+  Detail detail;
   PageOptions page;
 };
 

@@ -202,16 +202,17 @@ void write_outputs(const PredictOptions& options, const std::vector<Predicted>& 
 }
 
 void print_one(std::ostream& out, const PredictOptions& options, const Predicted& one) {
-  out << "dovetail " << DOVETAIL_VERSION << "; plan " << one.path << " ("
-      << one.plan().schedule.policy << ") on " << one.costs().machine
-      << "; predicted (simulated)\n";
+  print_text(out, std::string("dovetail ") + DOVETAIL_VERSION + "; plan " + one.path + " (" +
+                      one.plan().schedule.policy + ") on " + one.costs().machine +
+                      "; predicted (simulated)");
   print_host_bound(out, one.found.host_bound);
-  print_notes(out, one.found.notes);
+  print_notes(out, one.found.notes, options.detail);
   traces::print(out, one.report);
   const std::vector<predict::For> kinds = kinds_of(one.stages);
   if (one.stages.size() > 1 || kinds != std::vector{predict::For::DataParallel}) {
     print_stages(out, one.stages, kinds);
   }
+  print_bubble(out, one.stages, one.step());
   print_figures(out, one.interval);
   print_range(out, one.range());
   if (options.critical_path) {
@@ -223,7 +224,8 @@ void print_one(std::ostream& out, const PredictOptions& options, const Predicted
   }
 }
 
-void print_several(std::ostream& out, const std::vector<Predicted>& all) {
+void print_several(std::ostream& out, const PredictOptions& options,
+                   const std::vector<Predicted>& all) {
   out << "dovetail " << DOVETAIL_VERSION << "; " << counted(all.size(), "prediction")
       << " (simulated)\n";
   std::vector<std::string> told;
@@ -233,10 +235,11 @@ void print_several(std::ostream& out, const std::vector<Predicted>& all) {
       if (std::ranges::find(told, line) == told.end()) told.push_back(line);
     }
   }
-  print_notes(out, told);
+  print_notes(out, told, options.detail);
   const auto best = std::ranges::min_element(all, {}, &Predicted::step);
   TextTable table({"plan", "workload", "cluster", "policy", "buckets", "step ms", "exposed ms",
                    "against best"});
+  table.texts({"workload", "cluster", "policy"}).spares({"buckets", "exposed ms", "workload"});
   for (const Predicted& one : all) {
     const double ratio = to_us(one.step()) / to_us(best->step());
     table.add({one.path, one.plan().summary.workload, one.costs().machine,
@@ -295,7 +298,7 @@ void predict(const PredictOptions& options, std::ostream& out) {
   if (all.size() == 1) {
     print_one(out, options, all.front());
   } else {
-    print_several(out, all);
+    print_several(out, options, all);
   }
   if (!options.perfetto.empty()) out << options.perfetto << ": open in ui.perfetto.dev\n";
 }

@@ -16,6 +16,7 @@
 
 #include "cli/document.h"
 #include "cli/page.h"
+#include "cli/text.h"
 #include "models/what_if.h"
 #include "predict/prediction.h"
 #include "schedule/data_parallel.h"
@@ -38,6 +39,7 @@ struct PredictOptions {
   bool critical_path = false;  // also print it
   std::int32_t steps =
       predict::kTraceSteps;  // the median is reported; fewer than kTraceSteps: just these
+  Detail detail;
   DocumentOptions document;
   PageOptions page;
 };

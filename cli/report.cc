@@ -118,7 +118,7 @@ void report(const ReportOptions& options, std::ostream& out) {
     throw InputError("report: name the page to write with -o, or print the figures with --json");
   }
   std::vector<NamedFile> inputs;
-  for (const std::string& file : options.files) inputs.push_back({"input", file});
+  for (const std::string& file : options.files) inputs.push_back({"the file", file});
   require_outputs({{"-o", options.page.file}}, inputs);
   const report::Report made =
       sweeps ? report_of_sweep(options.explore, options.page) : report_of_files(options);

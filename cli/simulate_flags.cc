@@ -111,7 +111,7 @@ void bind_explore(CLI::App& app, ExploreOptions& options, Action& action) {
   command.add_option("--mode", options.mode, "view or copy, for every policy");
   command.add_option("--wait", options.wait, "first-use or end-of-backward, for every policy");
   command.add_flag("--yes", options.yes, "also where it takes hours");
-  command.add_flag("--all", options.all, "with --job: every row, not only the fastest");
+  bind_detail(command, options.detail, "every row");
   options.terminal = ::isatty(STDOUT_FILENO) == 1;
   command.add_flag("--plot", options.plot, "text plot (default on a terminal)");
   bind_page(command, options.page);
@@ -146,8 +146,9 @@ void bind_plan(CLI::App& app, PlanOptions& options, Action& action) {
       "  dovetail plan --workload resnet50 --cluster a100x8 --policy ddp:cap=25MiB -o ddp.json\n"
       "  dovetail plan --workload mlp-1000mbit -o - | jq .buckets\n\n" +
       policies_text());
-  bind_product(command, {options.output, options.json, "plan file", ""});
+  bind_product(command, {options.output, options.json, "plan file", "only print"});
   command.add_option("--trace", options.trace, "also write the predicted trace");
+  bind_notes(command, options.detail);
   bind_page(command, options.page);
   bind_action(command, options, action, plan);
 }
@@ -176,6 +177,7 @@ void bind_predict(CLI::App& app, PredictOptions& options, Action& action) {
   command.add_flag(
       "--critical-path", options.critical_path,
       "also print the chain of ops, transfers and waits that makes the step as long as it is");
+  bind_notes(command, options.detail);
   bind_page(command, options.page);
   command
       .add_option("--steps", options.steps, "steps in a row (default 3; the median is reported)")
@@ -215,7 +217,7 @@ void bind_explain(CLI::App& app, ExplainOptions& options, Action& action) {
   command.add_option("--cluster", options.cluster,
                      "shipped name or file (default: the plan's own, unless that is a file)");
   bind_what_if(command, options.what_if);
-  command.add_flag("--all", options.all, "every bucket, not only the ten that matter most");
+  bind_detail(command, options.detail, "every bucket");
   bind_document(command, options.document);
   command.footer(
       "Examples:\n"
@@ -226,13 +228,16 @@ void bind_explain(CLI::App& app, ExplainOptions& options, Action& action) {
 
 void bind_compare(CLI::App& app, CompareOptions& options, Action& action) {
   CLI::App& command = *app.add_subcommand(
-      "compare", "a predicted trace beside a measured one, or what moved between any two");
+      "compare",
+      "a predicted trace beside a measured one, what moved between any two, or two machines");
   command
-      .add_option("first", options.first, "trace of plan, predict or run, or of PyTorch's profiler")
+      .add_option("first", options.first,
+                  "trace of plan, predict or run, or of PyTorch's profiler; or a cluster file")
       ->required();
   command
       .add_option("second", options.second,
-                  "trace to lay beside it: of run beside its prediction, or any other")
+                  "to lay beside it: of run beside its prediction, any other trace, or another "
+                  "cluster file")
       ->required();
   command.add_option("--perfetto", options.perfetto,
                      "write both as one Perfetto file; compressed as NAME.gz");
@@ -244,7 +249,8 @@ void bind_compare(CLI::App& app, CompareOptions& options, Action& action) {
       "  dovetail compare predicted.json measured.json\n"
       "  dovetail compare predicted.json measured.json --perfetto both.json.gz --csv\n"
       "  dovetail compare measured-before.json measured-after.json\n"
-      "  dovetail compare before.pt.trace.json.gz after.pt.trace.json.gz");
+      "  dovetail compare before.pt.trace.json.gz after.pt.trace.json.gz\n"
+      "  dovetail compare last-month.json today.json      # clusters of import nccl-tests");
   bind_action(command, options, action, compare);
 }
 

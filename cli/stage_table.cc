@@ -4,6 +4,7 @@
 #include "cli/stage_table.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/json.h"
 #include "base/units.h"
@@ -42,7 +43,23 @@ void print_stages(std::ostream& out, std::span<const StageParts> stages,
     for (const Column& column : further) cells.push_back(column.cells[i]);
     table.add(std::move(cells));
   }
-  table.print(out);
+  std::vector<std::string_view> spared;
+  for (const Column& column : further) spared.emplace_back(column.name);
+  table.spares(spared).print(out);
+}
+
+void print_bubble(std::ostream& out, std::span<const StageParts> stages, Duration step) {
+  if (stages.size() < 2) return;
+  const auto [least, most] = std::ranges::minmax_element(stages, {}, &StageParts::bubble);
+  const auto share = [step](Duration time) {
+    return fixed(100 * to_us(time) / to_us(step), 1) + " % (" + fixed(to_us(time) / 1e3, 1) +
+           " ms)";
+  };
+  print_text(out, "bubble: " + share(least->bubble) + " of the step on stage " +
+                      std::to_string(least->stage) + ", " + share(most->bubble) + " on stage " +
+                      std::to_string(most->stage) +
+                      ": waiting for work of other stages, which the figures above count as "
+                      "communication, stall or idle");
 }
 
 ordered_json stage_json(const StageParts& stage) {

@@ -25,6 +25,9 @@ struct Column {
 void print_stages(std::ostream& out, std::span<const predict::StageParts> stages,
                   const std::vector<predict::For>& kinds, const std::vector<Column>& further = {});
 
+// "bubble: 27.4 % of the step (1396.1 ms) on stage 0, 19.2 % to 28.2 % on all: ..."; nothing of one stage.
+void print_bubble(std::ostream& out, std::span<const predict::StageParts> stages, Duration step);
+
 nlohmann::ordered_json stage_json(const predict::StageParts& stage);
 nlohmann::ordered_json stages_json(std::span<const predict::StageParts> stages);
 

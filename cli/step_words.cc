@@ -6,22 +6,27 @@
 #include "base/count.h"
 #include "base/decimal.h"
 #include "base/json.h"
+#include "cli/text.h"
 
 namespace dovetail::cli {
 
 void print_figures(std::ostream& out, const std::optional<sim::StepInterval>& interval) {
   if (!interval) return;
-  out << "  p10 of the step " << milliseconds(interval->p10) << ", median "
-      << milliseconds(interval->median) << ", p90 " << milliseconds(interval->p90) << ": of "
-      << counted(std::int64_t{interval->draws}, "draw")
-      << " from the spread of measured kernels and collectives\n";
+  print_text(out,
+             "  p10 of the step " + milliseconds(interval->p10) + ", median " +
+                 milliseconds(interval->median) + ", p90 " + milliseconds(interval->p90) + ": of " +
+                 counted(std::int64_t{interval->draws}, "draw") +
+                 " from the spread of measured kernels and collectives",
+             4);
 }
 
 void print_range(std::ostream& out, const std::optional<predict::StepRange>& range) {
   if (!range) return;
-  out << "  p5 of the step " << milliseconds(range->p5) << ", p50 " << milliseconds(range->p50)
-      << ", p95 " << milliseconds(range->p95)
-      << ": by how far public steps lay from their predictions (docs/machines.md)\n";
+  print_text(out,
+             "  p5 of the step " + milliseconds(range->p5) + ", p50 " + milliseconds(range->p50) +
+                 ", p95 " + milliseconds(range->p95) +
+                 ": by how far public steps lay from their predictions (docs/machines.md)",
+             4);
 }
 
 nlohmann::ordered_json range_json(const std::optional<predict::StepRange>& range) {
@@ -31,7 +36,7 @@ nlohmann::ordered_json range_json(const std::optional<predict::StepRange>& range
 }
 
 void print_host_bound(std::ostream& out, const std::string& sentence) {
-  if (!sentence.empty()) out << sentence << '\n';
+  if (!sentence.empty()) print_text(out, sentence, 2, Tone::Warning);
 }
 
 std::vector<std::string> with_host_bound(const std::string& sentence,

@@ -27,6 +27,7 @@ void bind_diagnose(CLI::App& app, DiagnoseOptions& options, Action& action) {
                      "whose settings: torch (default), fsdp, megatron, deepspeed, horovod, xla");
   command.add_option("--trace", options.trace,
                      "file for ui.perfetto.dev: the step, its replay, the proposal");
+  bind_detail(command, options.detail, "every rank and collective");
   bind_page(command, options.page);
   bind_document(command, options.document);
   command.footer(

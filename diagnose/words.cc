@@ -316,6 +316,62 @@ std::vector<std::string> sentences(const Diagnosis& diagnosis) {
   return lines;
 }
 
+namespace {
+
+std::string three_digits(const Gain& gain) {
+  return dovetail::to_string(gain.middle) + " (" + dovetail::to_string(gain.low) + " to " +
+         dovetail::to_string(gain.high) + ")";
+}
+
+void say_buckets(const Diagnosis& diagnosis, Brief& brief) {
+  if (!diagnosis.buckets) {
+    brief.set = "nothing: the trace makes no workload whose buckets could be changed";
+    brief.gives = "no forecast of buckets";
+    return;
+  }
+  const BucketAdvice& advice = *diagnosis.buckets;
+  const BucketSetting* const setting = advised(advice);
+  const bool tells = setting != nullptr && setting->gain.middle > advice.tell;
+  const BucketSetting& best = advice.settings[advice.best];
+  if (!tells) {
+    brief.set = "nothing: keep the buckets you have" +
+                (advice.recorded.empty() ? "" : " (" + advice.recorded + ")");
+    brief.gives = "no bucket size gains more than can be told: the best one " +
+                  three_digits(best.gain) + " of " + dovetail::to_string(advice.step) + " a step";
+    return;
+  }
+  brief.set = setting->line;
+  brief.is_to_set = true;
+  brief.gives = three_digits(setting->gain) + " less of " + dovetail::to_string(advice.step) +
+                " a step as recorded" +
+                (setting->gain.low > Duration{} ? "" : ", which is likely, not certain");
+}
+
+}  // namespace
+
+Brief brief(const Diagnosis& diagnosis) {
+  Brief brief;
+  if (diagnosis.findings.front().kind == FindingKind::NoGpuWork) return brief;
+  say_buckets(diagnosis, brief);
+  const RankDiagnosis* rank = nullptr;
+  const WhatIf* most = nullptr;
+  for (const RankDiagnosis& one : diagnosis.ranks) {
+    for (const WhatIf& what_if : one.forecast.what_ifs) {
+      if (most != nullptr && what_if.gain.middle <= most->gain.middle) continue;
+      most = &what_if;
+      rank = &one;
+    }
+  }
+  if (most == nullptr) {
+    brief.left = "not known: the replay is not the recorded step, so no change can be judged";
+    return brief;
+  }
+  brief.left = "at most " + three_digits(most->gain) +
+               " a step: " + std::string(to_string(most->change)) +
+               (diagnosis.ranks.size() > 1 ? ", rank " + std::to_string(rank->rank) : "");
+  return brief;
+}
+
 std::vector<std::string> host_lines(const HostTime& host) {
   std::vector<std::string> lines;
   std::string text = "the host's " + ms(host.step) + " a step: ";

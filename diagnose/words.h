@@ -27,6 +27,14 @@ std::string no_work_sentence(const imports::Unrecognised& seen);
 std::string headline(const Diagnosis& diagnosis);
 std::vector<std::string> sentences(const Diagnosis& diagnosis);
 
+// The answer in three sentences: the line to paste or why there is none; what it gives; what a change of another kind would
+// give at most. Empty where there is no work to diagnose.
+struct Brief {
+  std::string set, gives, left;
+  bool is_to_set = false;  // `set` is a line to paste
+};
+Brief brief(const Diagnosis& diagnosis);
+
 // Where the host's time of a step goes: parts, what recording costs, operators, annotations, longest pauses.
 std::vector<std::string> host_lines(const HostTime& host);
 

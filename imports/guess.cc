@@ -4,10 +4,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "imports/guess.h"
 
+#include "base/error.h"
 #include "imports/byte_source.h"
 
+#include <algorithm>
 #include <array>
+#include <filesystem>
 #include <span>
+#include <system_error>
 
 namespace dovetail::imports {
 namespace {
@@ -64,6 +68,83 @@ std::string head_of(const std::string& path) {
   return head;
 }
 
+// Files of this tool, by the beginning of their "schema".
+struct OwnKind {
+  std::string_view schema;
+  std::string_view what;
+  std::string_view way;  // with the path behind it
+};
+constexpr std::array kOwn = {
+    OwnKind{"dovetail.plan/", "a plan", "dovetail predict "},
+    OwnKind{"dovetail.profile/", "a workload", "dovetail explore --workload "},
+    OwnKind{"dovetail.program/", "a workload", "dovetail explore --workload "},
+    OwnKind{"dovetail.cluster/", "a cluster", "name it with --cluster; dovetail show "},
+    OwnKind{"dovetail.costs/", "a list of costs", "dovetail predict PLAN --cluster "},
+    OwnKind{"dovetail.trace/", "a trace of dovetail", "dovetail compare PREDICTED "},
+    OwnKind{"dovetail.", "a report of dovetail",
+            "scripts read it, no command does; give what it was made of, not "},
+};
+
+const OwnKind* own_kind(std::string_view head) {
+  constexpr std::size_t kBeginning = 2048;
+  head = head.substr(0, kBeginning);
+  const std::size_t key = head.find("\"schema\"");
+  if (key == std::string_view::npos) return nullptr;
+  const std::size_t open = head.find('"', key + std::string_view("\"schema\"").size());
+  if (open == std::string_view::npos) return nullptr;
+  const auto* const found = std::ranges::find_if(
+      kOwn, [&](const OwnKind& kind) { return head.substr(open + 1).starts_with(kind.schema); });
+  return found == kOwn.end() ? nullptr : found;
+}
+
+std::string_view name_of(FileKind kind) {
+  switch (kind) {
+    case FileKind::Workload:
+      return "a workload";
+    case FileKind::Cluster:
+      return "a cluster";
+    case FileKind::Plan:
+      return "a plan";
+    case FileKind::Trace:
+      return "a trace of dovetail";
+    case FileKind::Foreign:
+      return "a file of another program";
+  }
+  return "";
+}
+
+// A measured workload has times of collectives, and so have costs.
+bool serves(const OwnKind& kind, FileKind expected) {
+  if (expected == FileKind::Cluster && kind.schema != "dovetail.plan/" &&
+      kind.schema != "dovetail.trace/" && kind.schema != "dovetail.") {
+    return true;
+  }
+  return kind.what == name_of(expected);
+}
+
+// "" where it cannot be read, which its reader will say.
+std::string head_if_readable(const std::string& path) {
+  std::error_code unreadable;
+  if (!std::filesystem::is_regular_file(path, unreadable)) return "";
+  try {
+    return head_of(path);
+  } catch (const InputError&) {
+    return "";
+  }
+}
+
+// The way from a file of another program to where a plan or a trace is expected.
+std::string way_from(const std::string& format, const std::string& path, FileKind expected) {
+  if (format == "kineto") {
+    return "a profiler's trace: dovetail diagnose " + path + ", or dovetail import kineto " + path +
+           " -o step.json and dovetail plan --workload step.json";
+  }
+  const bool is_step = format == "horovod-timeline" || format == "chakra" || format == "nsys";
+  const std::string product = is_step ? "step.json" : "cluster.json";
+  return "what dovetail import reads: dovetail import " + format + " " + path + " -o " + product +
+         (expected == FileKind::Trace && !is_step ? " and compare two of these" : "");
+}
+
 }  // namespace
 
 std::string guess_format(std::string_view text) {
@@ -76,6 +157,29 @@ std::string guess_format(std::string_view text) {
 }
 
 std::string guess_format_of_file(const std::string& path) { return guess_format(head_of(path)); }
+
+bool is_cluster_file(const std::string& path) {
+  const std::string head = head_if_readable(path);
+  const OwnKind* const own = own_kind(head);
+  return own != nullptr && own->schema == "dovetail.cluster/";
+}
+
+std::string wrong_kind(const std::string& path, FileKind expected) {
+  const std::string head = head_if_readable(path);
+  if (head.empty()) return "";
+  const std::string is_no = ", not " + std::string(name_of(expected)) + ": ";
+  if (const OwnKind* const own = own_kind(head)) {
+    if (serves(*own, expected)) return "";
+    return path + ": " + std::string(own->what) + is_no + std::string(own->way) + path;
+  }
+  const std::string format = guess_format(head);
+  const bool may_be = expected == FileKind::Workload || expected == FileKind::Cluster ||
+                      expected == FileKind::Foreign ||
+                      (expected == FileKind::Trace && format == "kineto");
+  if (format.empty() || may_be) return "";
+  return path + ": no " + std::string(name_of(expected)).substr(2) + ", but " +
+         way_from(format, path, expected);
+}
 
 std::string way_on(const std::string& path, std::string_view format) {
   const std::string head = head_of(path);

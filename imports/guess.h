@@ -18,6 +18,17 @@ std::string guess_format(std::string_view text);
 // Throws InputError where it cannot be read.
 std::string way_on(const std::string& path, std::string_view format);
 
+// What a command reads a file as.
+enum class FileKind { Workload, Cluster, Plan, Trace, Foreign };  // Foreign: of another program
+
+// Where a file is plainly of another kind than expected: what it is, and the command for it. "" where it may be right, is
+// not there, or nothing can be told. A measured workload may stand for its machine.
+//   "x.json: a cluster, not a plan: name it with --cluster; dovetail show x.json prints it"
+std::string wrong_kind(const std::string& path, FileKind expected);
+
+// Whether it says of itself that it is a cluster of this tool.
+bool is_cluster_file(const std::string& path);
+
 // Of a file, unpacked where it is gzip. Throws InputError where it cannot be read.
 std::string guess_format_of_file(const std::string& path);
 

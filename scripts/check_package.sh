@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packs the tool as a Debian package, looks at it with lintian where that is installed, installs it into a fresh
-# Debian 12 (scripts/fresh_root.sh), and runs the first example of README.md from there.
+# Debian 12 (scripts/fresh_root.sh), and runs the first example of docs/tour.md from there.
 #
 #   sudo scripts/check_package.sh                 a package for any x86-64: builds the preset `package`
 #   sudo scripts/check_package.sh --build DIR     packs what DIR holds already (scripts/test.sh: build). It is
@@ -15,16 +15,16 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# The first command of README.md that prints what it shows, without the folder of the build.
-example() { sed -n 's/^\$ build\/\(dovetail explore .*\)$/\1/p' README.md | head -n 1; }
-shown() { awk '/^\$ build\/dovetail explore / { found = 1; next } found && /^```/ { exit } found' README.md; }
+# The first command of docs/tour.md that prints what it shows, without the folder of the build.
+example() { sed -n 's/^\$ build\/\(dovetail explore .*\)$/\1/p' docs/tour.md | head -n 1; }
+shown() { awk '/^\$ build\/dovetail explore / { found = 1; next } found && /^```/ { exit } found' docs/tour.md; }
 
-# run_example TOOL: what it prints must be what README.md shows.
+# run_example TOOL: what it prints must be what docs/tour.md shows.
 run_example() {
   local words
   words=$(example)
-  diff <(eval "${words/#dovetail/"$1"}") <(shown) || { echo "check_package: not as in README.md: $words"; return 1; }
-  echo "check_package: as in README.md: $words"
+  diff <(COLUMNS=100 eval "${words/#dovetail/"$1"}") <(shown) || { echo "check_package: not as in docs/tour.md: $words"; return 1; }
+  echo "check_package: as in docs/tour.md: $words"
 }
 
 inside() {

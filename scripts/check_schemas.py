@@ -267,6 +267,7 @@ MADE = [
     ("run.html", "run --plan run.plan --ranks 2 --rounds 1 --steps 2 --warmup 0 --html run.html"),
     ("comparison.json", "compare predicted.trace measured.trace --json"),
     ("difference.json", "compare measured.trace predicted.trace --json"),
+    ("clusters.json", f"compare {ROOT}/models/clusters/a100x8.json {ROOT}/models/clusters/h200x8.json --json"),
     ("diagnosis.json", f"diagnose {TRACE} --json --html diagnosis.html"),
     ("diagnosis.html", None),
     ("imported.profile", f"import kineto {TRACE} -o imported.profile"),

@@ -405,6 +405,30 @@ std::vector<SweptPolicy> every_policy(const schedule::Program& program) {
   return policies;
 }
 
+std::optional<schedule::Policy> policy_of_now(const Policy& wanted,
+                                              const schedule::Program& program) {
+  if (wanted.decisions.stages) return std::nullopt;  // another Program
+  const std::vector<SweptPolicy> usual = usual_policies(framework_of({{wanted}}), program);
+  if (usual.empty()) return std::nullopt;
+  Policy now = usual.front().spec;
+  now.decisions.accumulation = wanted.decisions.accumulation;
+  return now;
+}
+
+std::optional<std::size_t> row_of_now(const Sweep& sweep, const schedule::Program& program) {
+  const std::vector<SweptPolicy> usual = usual_policies(*sweep.framework, program);
+  const auto is_now = [&](const SweepRow& row) {
+    if (row.candidate.plan || micro_steps(row) != micro_steps(sweep.rows[sweep.best])) return false;
+    if (row.said && row.said->by == frameworks::ToldBy::Default) return true;
+    Policy plain = row.candidate.spec;
+    plain.decisions.accumulation.reset();
+    return !usual.empty() && plain == usual.front().spec;
+  };
+  const auto row = std::ranges::find_if(sweep.rows, is_now);
+  if (row == sweep.rows.end()) return std::nullopt;
+  return static_cast<std::size_t>(row - sweep.rows.begin());
+}
+
 const frameworks::Framework& framework_of(const std::vector<SweptPolicy>& policies) {
   const frameworks::Framework* found = nullptr;
   for (const frameworks::Framework& framework : frameworks::all()) {

@@ -123,6 +123,14 @@ struct Sweep {
   std::vector<std::string> left_out;  // policies, and steps of them, that do not apply, and why
 };
 
+// What the framework does by itself, with as many micro-steps as the best: what a reader has now. Nothing where it was not
+// tried.
+std::optional<std::size_t> row_of_now(const Sweep& sweep, const schedule::Program& program);
+
+// The same for somebody who thinks about this policy.
+std::optional<schedule::Policy> policy_of_now(const schedule::Policy& wanted,
+                                              const schedule::Program& program);
+
 std::int32_t micro_steps(const SweepRow& row);
 
 // Of one micro-step.

@@ -26,6 +26,9 @@
 namespace dovetail::testing {
 namespace {
 
+// What tests print by calling a subcommand's function is not cut either.
+[[maybe_unused]] const bool is_wide = ::setenv("COLUMNS", "400", 1) == 0;
+
 #ifdef DOVETAIL_LEAKS
 constexpr int kLeaked = 23;  // as the sanitizer has it
 #endif
@@ -40,6 +43,7 @@ void set_variables(const std::map<std::string, std::string>& environment) {
   }
   ::setenv("LC_ALL", "C", 1);
   ::setenv("DOVETAIL_PROGRESS", "off", 1);
+  ::setenv("COLUMNS", "400", 1);
   ::setenv("DOVETAIL_HEARTBEAT_TIMEOUT", "600s", 1);
   for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
 }

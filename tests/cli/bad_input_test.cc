@@ -202,7 +202,6 @@ TEST_F(BadInputTest, UnknownWordsAreNamedBesideTheNearest) {
   expect_refused("hlp", "unknown subcommand \"hlp\"; did you mean help? there are: explore, plan,");
   expect_refused("--bogus", "unknown option --bogus; expected a subcommand: explore, plan,");
   expect_refused("--versoin", "unknown option --versoin; did you mean --version?");
-  expect_refused("", "name a subcommand: explore, plan,");
   // Before what is missing: --workload may be what was misspelt.
   expect_refused("explore --thresold 1MiB",
                  "explore: unknown option --thresold; did you mean --thresholds?");

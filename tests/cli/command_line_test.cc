@@ -239,8 +239,7 @@ TEST_F(CommandLineTest, ARefusalSaysWhatWasTypedAndWhatIsWanted) {
   EXPECT_EQ(refusal("predict"),
             "dovetail: predict: PLAN is missing: name one or several plan files\n");
   EXPECT_THAT(refusal("show"), StartsWith("dovetail: show: WHAT is missing: workloads, clusters"));
-  EXPECT_THAT(refusal("compare a"),
-              HasSubstr("compare: SECOND is missing: trace to lay beside it"));
+  EXPECT_THAT(refusal("compare a"), HasSubstr("compare: SECOND is missing: to lay beside it"));
   EXPECT_THAT(refusal("plan --workload a --policy x --policy y -o z"),
               HasSubstr("plan: --policy may be given once"));
   EXPECT_THAT(refusal(explore + "--mode foo"),

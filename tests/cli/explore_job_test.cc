@@ -69,7 +69,7 @@ TEST(ExploreJobTest, ShowsTheFastestRowsAndTheJobAsAsked) {
   EXPECT_THAT(few, ::testing::ContainsRegex("\n[0-9]+ more rows?: --all\n"));
   EXPECT_THAT(few, HasSubstr("\nas asked "));
   ExploreOptions options = options_of(job, "h100x8");
-  options.all = true;
+  options.detail.all = true;
   std::ostringstream all;
   EXPECT_EQ(explore(options, all), 0);
   EXPECT_THAT(all.str(), Not(HasSubstr("--all")));
@@ -90,7 +90,7 @@ TEST(ExploreJobTest, SaysWhatOfALoraJobTrains) {
 
 TEST(ExploreJobTest, WithoutALayoutAllOfThemAreTried) {
   ExploreOptions options = options_of(kTiny + ":gbs=8", "h100x8");
-  options.all = true;
+  options.detail.all = true;
   std::ostringstream out;
   EXPECT_EQ(explore(options, out), 0);
   const std::string text = out.str();
@@ -291,7 +291,7 @@ class StagedExportTest : public ::testing::Test {
 TEST_F(StagedExportTest, MegatronGetsOneBucketSizeAndItsOverlap) {
   const std::string said = planned(kTiny + ":pp=2,dp=4,gbs=16,zero=1,bucket=100KB");
   EXPECT_THAT(said, HasSubstr("plan.json --to megatron (or fsdp)\n"));
-  EXPECT_THAT(said, HasSubstr("next: dovetail export --job"));
+  EXPECT_THAT(said, HasSubstr("\n       dovetail export --job"));
   const std::string text = exported("megatron");
   EXPECT_THAT(text, ::testing::ContainsRegex("#   stage 0: [2-9][0-9]* buckets of up to [0-9]+"));
   EXPECT_THAT(text, HasSubstr("#   stage 1: 1 bucket of "));

@@ -112,7 +112,7 @@ TEST_F(PolicyCliTest, APlanKeepsTheDecisionsOfItsPolicy) {
 
 TEST_F(PolicyCliTest, AllPoliciesAreExplored) {
   const Ended ended =
-      dovetail::testing::ask("explore --workload resnet18 --cluster a100x8 --policies all");
+      dovetail::testing::ask("explore --workload resnet18 --cluster a100x8 --policies all --all");
   ASSERT_EQ(ended.code, 0) << ended.output;
   for (const char* shown :
        {"\n  left out: pipeline: the program has 1 stage, the policy is for 2\n", "\nmg-wfbp ",
@@ -223,7 +223,7 @@ TEST_F(PolicyCliTest, ExploreComparesForTheFrameworkThatCanRunWhatWasNamed) {
   EXPECT_THAT(asked("xla"), AllOf(HasSubstr("JAX / XLA's default"), Not(HasSubstr("torch-ddp"))));
   EXPECT_THAT(asked("horovod"), HasSubstr("bucket_cap_mb_list (export --to torch)"));
   EXPECT_THAT(asked("horovod:threshold=128MiB --for horovod"),
-              HasSubstr("set nothing, it is what Horovod does"));
+              HasSubstr("nothing: it is what Horovod does by itself"));
   EXPECT_THAT(asked("exact"), AllOf(HasSubstr("PyTorch DDP's default"),
                                     HasSubstr("PyTorch DDP: gradient_as_bucket_view=True"),
                                     HasSubstr("dovetail_torch.apply (own hooks)")));
@@ -282,7 +282,8 @@ TEST_F(PolicyCliTest, ExactGroupsGradientsThatMayNotAllShareABucket) {
   program.reductions.push_back({more.id, GroupId{1}});
   const std::string mixed = (directory_ / "mixed.json").string();
   write_file(mixed, schedule::program_to_json(program));
-  const Ended ended = dovetail::testing::ask("explore --workload " + mixed + " --cluster a100x8");
+  const Ended ended =
+      dovetail::testing::ask("explore --all --workload " + mixed + " --cluster a100x8");
   EXPECT_EQ(ended.code, 0) << ended.output;
   EXPECT_THAT(ended.output, AllOf(HasSubstr("\nexact    "), Not(HasSubstr("left out: exact"))));
 }

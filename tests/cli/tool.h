@@ -1,7 +1,7 @@
 // Runs the dovetail tool as a person would, for tests of what it prints and returns.
 //
 // Variables of the person who runs the tests do not reach it: neither those that it reads itself
-// (DOVETAIL_CUDA_MODULE, which tests set on purpose, apart), nor a launcher's, nor the language. A rank that
+// (DOVETAIL_CUDA_MODULE, which tests set on purpose, apart), nor a launcher's, nor the language, nor the width of the terminal: lines are not cut. A rank that
 // a busy machine holds up for long is not dead.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -20,7 +20,8 @@ namespace dovetail::testing {
 inline constexpr const char* kNoVariables =
     "unset DOVETAIL_DATA DOVETAIL_STORE RANK WORLD_SIZE LOCAL_RANK GROUP_WORLD_SIZE MASTER_ADDR "
     "MASTER_PORT TORCHELASTIC_RUN_ID OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE "
-    "SLURM_PROCID SLURM_NTASKS; export LC_ALL=C DOVETAIL_PROGRESS=off PYTHONDONTWRITEBYTECODE=1 "
+    "SLURM_PROCID SLURM_NTASKS; export LC_ALL=C COLUMNS=400 DOVETAIL_PROGRESS=off "
+    "PYTHONDONTWRITEBYTECODE=1 "
     "DOVETAIL_HEARTBEAT_TIMEOUT=600s; ";
 
 struct Ended {

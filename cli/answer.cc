@@ -1,0 +1,56 @@
+// Prints the three lines of an answer, and words their figures.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/answer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/decimal.h"
+
+namespace dovetail::cli {
+namespace {
+
+std::string between(Duration low, Duration high) {
+  return " (" + to_string(low) + " to " + to_string(high) + ")";
+}
+
+}  // namespace
+
+void print_answer(std::ostream& out, const Answer& answer) {
+  constexpr std::size_t kIndent = 7;
+  const char* label = "set:   ";
+  for (const std::string& line : answer.set) {
+    // Sentences wrap; what is pasted has to be in one piece.
+    const bool is_sentence = line.starts_with("nothing");
+    if (is_sentence) {
+      print_text(out, label + line, kIndent, answer.tone);
+    } else {
+      print_line(out, label + line, answer.tone);
+    }
+    label = "       ";
+  }
+  print_text(out, "gives: " + answer.gives, kIndent);
+  print_text(out, "left:  " + answer.left, kIndent);
+}
+
+std::string spread_text(const std::optional<predict::StepRange>& range,
+                        const std::optional<sim::StepInterval>& interval) {
+  if (range) return between(range->p5, range->p95);
+  if (interval) return between(interval->p10, interval->p90);
+  return "";
+}
+
+std::string change_text(Duration step, Duration than) {
+  const double percent = 100 * (to_us(step) / to_us(than) - 1);
+  constexpr double kPrinted = 0.05;
+  if (std::abs(percent) < kPrinted) return "the same";
+  return fixed(std::abs(percent), 1) + (percent < 0 ? " % less" : " % more");
+}
+
+std::string at_most_text(Duration step, Duration bound) {
+  const double percent = std::max(0.0, 100 * (1 - to_us(bound) / to_us(step)));
+  return "at most " + fixed(percent, percent < 1 ? 2 : 1) + " %";
+}
+
+}  // namespace dovetail::cli

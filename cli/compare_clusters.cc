@@ -1,0 +1,119 @@
+// Prints the rows that two clusters have in common (models/cluster_difference.h), as a table for each collective, as JSON and
+// as CSV.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/compare_clusters.h"
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/count.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/outputs.h"
+#include "cli/text.h"
+#include "imports/guess.h"
+#include "models/cluster_difference.h"
+
+namespace dovetail::cli {
+namespace {
+
+using models::ClusterRow;
+using nlohmann::ordered_json;
+
+// Ratios further from 1 are marked: below, or above.
+constexpr double kMarked = 0.1;
+
+std::string cluster_label(const std::string& path) {
+  return std::filesystem::path(path).filename().string();
+}
+
+std::string mark_of(const ClusterRow& row) {
+  if (row.ratio() < 1 - kMarked) return "slower";
+  return row.ratio() > 1 + kMarked ? "faster" : "";
+}
+
+void print_rows_of_clusters(std::ostream& out, const CompareOptions& options,
+                            const std::vector<ClusterRow>& rows) {
+  std::size_t begin = 0;
+  while (begin < rows.size()) {
+    const ClusterRow& first = rows[begin];
+    TextTable table({"  size", cluster_label(options.first) + " GB/s",
+                     cluster_label(options.second) + " GB/s", "ratio", ""});
+    table.texts({""});
+    std::size_t end = begin;
+    for (; end < rows.size(); ++end) {
+      const ClusterRow& row = rows[end];
+      if (row.collective != first.collective || row.ranks != first.ranks) break;
+      table.add({"  " + to_string(row.bytes), fixed(row.first_gb_s, 2), fixed(row.second_gb_s, 2),
+                 fixed(row.ratio(), 2), mark_of(row)},
+                row.ratio() < 1 - kMarked ? Tone::Warning : Tone::Plain);
+    }
+    out << '\n' << to_string(first.collective) << " over " << first.ranks << " ranks\n";
+    table.print(out);
+    begin = end;
+  }
+}
+
+std::string clusters_json(const CompareOptions& options, const std::vector<ClusterRow>& rows) {
+  ordered_json list = ordered_json::array();
+  for (const ClusterRow& row : rows) {
+    list.push_back({{"collective", std::string(to_string(row.collective))},
+                    {"ranks", row.ranks},
+                    {"size_bytes", row.bytes.count()},
+                    {"first_busbw_gb_per_s", row.first_gb_s},
+                    {"second_busbw_gb_per_s", row.second_gb_s},
+                    {"ratio", row.ratio()}});
+  }
+  const ordered_json document = {{"schema", "dovetail.clusters/1"},
+                                 {"kind", "clusters"},
+                                 {"first", options.first},
+                                 {"second", options.second},
+                                 {"rows", std::move(list)}};
+  return document.dump(1) + "\n";
+}
+
+void print_only(std::ostream& out, const std::string& file, const std::vector<std::string>& names) {
+  for (const std::string& name : names) print_text(out, "only in " + file + ": " + name);
+}
+
+}  // namespace
+
+bool are_clusters(const CompareOptions& options) {
+  const bool first = imports::is_cluster_file(options.first);
+  const bool second = imports::is_cluster_file(options.second);
+  if (first == second) return first;
+  throw InputError("compare: " + (first ? options.first : options.second) +
+                   " is a cluster, and so has to be " + (first ? options.second : options.first));
+}
+
+void compare_clusters(const CompareOptions& options, std::ostream& out) {
+  const auto refuse = [](bool given, const std::string& flag) {
+    if (given) throw InputError("compare: " + flag + " has no effect on two clusters");
+  };
+  refuse(options.timeline, "--timeline");
+  refuse(!options.perfetto.empty(), "--perfetto");
+  refuse(options.page.wanted(), "--html");
+  require_outputs({document_file(options.document)},
+                  {{"--cluster", options.first}, {"--cluster", options.second}});
+  const models::Cluster first = models::parse_cluster(options.first, read_file(options.first));
+  const models::Cluster second = models::parse_cluster(options.second, read_file(options.second));
+  const std::vector<ClusterRow> rows = models::rows_of_both(first, second);
+  if (rows.empty()) {
+    throw InputError("compare: " + options.first + " and " + options.second +
+                     " have no collective over as many ranks, at sizes of both, in common");
+  }
+  put_document(
+      options.document, [&] { return clusters_json(options, rows); }, out);
+  if (replaces_report(options.document)) return;
+  print_text(out, "bus bandwidth of " + first.name + " and " + second.name +
+                      "; a ratio below 1: the second is slower");
+  print_rows_of_clusters(out, options, rows);
+  print_only(out, options.first, models::only_in(first, second));
+  print_only(out, options.second, models::only_in(second, first));
+}
+
+}  // namespace dovetail::cli

@@ -1,0 +1,255 @@
+// What stands first in a report, and that it fits the terminal: three lines, rows by step, ten of them; the help by itself, a
+// summary without a file, a log without its format, and the way on from a file of the wrong kind.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "cli/text.h"
+#include "tests/cli/asked.h"
+
+namespace dovetail::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+const std::string kSourceTree = DOVETAIL_SOURCE_DIR;
+const std::string kResnetTrace =
+    kSourceTree + "/tests/imports/kineto/traces/ddp-resnet50-a100x2-rank0.json.gz";
+const std::string kNcclLog = kSourceTree + "/tests/fuzz/corpus/nccl-tests/two_runs.log";
+const std::string kShippedCluster = kSourceTree + "/models/clusters/a100x8.json";
+
+class AnswersTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("dovetail-answers-" + std::to_string(::getpid()));
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  [[nodiscard]] std::string path(const std::string& name) const {
+    return (folder_ / name).string();
+  }
+
+ private:
+  fs::path folder_;
+};
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream all(text);
+  for (std::string line; std::getline(all, line);) lines.push_back(line);
+  return lines;
+}
+
+// What somebody pastes stays in one piece.
+bool is_pasted(const std::string& line) {
+  return line.find("dovetail plan --") != std::string::npos ||
+         line.find("dovetail export ") != std::string::npos || line.starts_with("paste: ") ||
+         line.starts_with("likeliest: ") || line.starts_with("set:   ");
+}
+
+void expect_narrow(const std::string& arguments, std::size_t width) {
+  const Ended ended = ask(arguments, {{"COLUMNS", std::to_string(width)}});
+  EXPECT_EQ(ended.code, 0) << arguments << '\n' << ended.output;
+  for (const std::string& line : lines_of(ended.output)) {
+    if (is_pasted(line)) continue;
+    EXPECT_LE(line.size(), width) << arguments << '\n' << line;
+  }
+  EXPECT_THAT(ended.output, Not(HasSubstr("\x1b["))) << arguments;
+}
+
+TEST_F(AnswersTest, ReportsFitATerminalOf80Columns) {
+  const std::string plan = path("plan.json");
+  ASSERT_EQ(ask("plan --workload resnet50 --cluster a100x8 -o " + plan).code, 0);
+  const std::string pipeline = path("pp.json");
+  ASSERT_EQ(ask("plan --workload llama2_7b --cluster h200x8 --policy pipeline:stages=4,k=16 -o " +
+                pipeline)
+                .code,
+            0);
+  for (const std::string& command :
+       {std::string("explore --workload resnet50 --cluster a100x8"),
+        std::string("explore --workload resnet50 --cluster a100x8 --all --notes --plot"),
+        std::string("explore --workload resnet50 --workload mlp --cluster a100x8 --cluster h200x8 "
+                    "--policies exact"),
+        std::string("explore --job llama3_8b:tp=2,dp_shard=4,gbs=16 --cluster h200x8"),
+        std::string("plan --workload resnet50 --cluster a100x8"), "predict " + plan,
+        "predict " + pipeline, "predict " + plan + " " + pipeline, "explain " + plan,
+        "diagnose " + kResnetTrace, "diagnose --all --notes " + kResnetTrace,
+        "import nccl-tests " + kNcclLog, "compare " + kShippedCluster + " " + kShippedCluster}) {
+    expect_narrow(command, 80);
+  }
+}
+
+TEST_F(AnswersTest, BeginWithWhatToSetWhatItGivesAndWhatIsLeft) {
+  for (const std::string& command :
+       {std::string("explore --workload resnet50 --cluster a100x8"),
+        std::string("explore --job llama3_8b:tp=2,dp_shard=4,gbs=16 --cluster h200x8"),
+        std::string("plan --workload resnet50 --cluster a100x8"), "diagnose " + kResnetTrace}) {
+    EXPECT_THAT(ask(command).output,
+                ContainsRegex("^set:   [^\n]+\n(       [^\n]+\n)*gives: [^\n]+\nleft:  [^\n]+\n"))
+        << command;
+  }
+  const std::string explored = ask("explore --workload resnet50 --cluster a100x8").output;
+  EXPECT_THAT(explored,
+              ContainsRegex("gives: [0-9.]+ ms a step against [0-9.]+ ms now .PyTorch DDP's "
+                            "default.: [0-9.]+ % less"));
+  EXPECT_THAT(explored, ContainsRegex("left:  at most [0-9.]+ %: no schedule of "));
+}
+
+// Expectation: "step ms" of rows as printed rises, and only --all has more than the ten fastest, the best and DDP's default.
+TEST_F(AnswersTest, RowsStandByTheirStepAndAllOfThemOnlyWhereAskedFor) {
+  const auto steps_of = [](const std::string& arguments) {
+    std::vector<double> steps;
+    for (const std::string& line : lines_of(ask(arguments).output)) {
+      if (!line.starts_with("torch-ddp ")) continue;
+      const std::size_t size = line.find("iB ");
+      std::istringstream rest(line.substr(size + 3));
+      double buckets = 0;
+      double step = 0;
+      rest >> buckets >> step;
+      steps.push_back(step);
+    }
+    return steps;
+  };
+  const std::string command = "explore --workload resnet50 --cluster a100x8 --policies torch-ddp";
+  const std::vector<double> all = steps_of(command + " --all");
+  EXPECT_EQ(all.size(), 17U);
+  EXPECT_TRUE(std::ranges::is_sorted(all));
+  const std::vector<double> some = steps_of(command);
+  EXPECT_LE(some.size(), 10U);
+  EXPECT_GE(some.size(), 5U);
+  EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin()));
+  EXPECT_THAT(ask(command).output, AllOf(ContainsRegex("[0-9]+ more rows: --all\n"),
+                                         HasSubstr("PyTorch DDP's default")));
+}
+
+TEST_F(AnswersTest, TablesThatAreTooWideLeaveOutColumnsAndSayWhich) {
+  const Ended narrow =
+      ask("explore --workload resnet50 --cluster a100x8 --policies torch-ddp", {{"COLUMNS", "60"}});
+  EXPECT_THAT(narrow.output, AllOf(HasSubstr("(wider than 60 columns shows buckets, exposed ms"),
+                                   Not(HasSubstr("\nbuckets"))));
+}
+
+TEST_F(AnswersTest, ByItselfTheToolPrintsItsHelp) {
+  const Ended ended = ask("");
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.output, ask("--help").output);
+}
+
+TEST_F(AnswersTest, APlanWithoutAFileIsASummary) {
+  const Ended ended = ask("plan --workload resnet50 --cluster a100x8");
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.output, AllOf(StartsWith("set:   nothing yet: -o plan.json writes the plan\n"),
+                                  HasSubstr("\nexact, "), HasSubstr("predicted step")));
+}
+
+TEST_F(AnswersTest, ImportTellsTheFormatByTheFile) {
+  EXPECT_EQ(ask("import " + kNcclLog).output, ask("import nccl-tests " + kNcclLog).output);
+  EXPECT_EQ(ask("import " + kResnetTrace).output, ask("import kineto " + kResnetTrace).output);
+  write_file(path("bare.txt"), "nothing that is known\n");
+  const Ended refused = ask("import " + path("bare.txt"));
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("unknown format"));
+}
+
+TEST_F(AnswersTest, AFileOfTheWrongKindIsNamedWithTheNextStep) {
+  const std::string plan = path("plan.json");
+  ASSERT_EQ(ask("plan --workload mlp --cluster a100x8 -o " + plan).code, 0);
+  const auto refused = [](const std::string& arguments) {
+    const Ended ended = ask(arguments);
+    EXPECT_EQ(ended.code, 2) << arguments;
+    return ended.output;
+  };
+  for (const std::string command : {"predict ", "explain ", "run --plan ", "export --to torch "}) {
+    EXPECT_THAT(refused(command + kResnetTrace),
+                HasSubstr(kResnetTrace + ": no plan, but a profiler's trace: dovetail diagnose " +
+                          kResnetTrace))
+        << command;
+    EXPECT_THAT(refused(command + kShippedCluster),
+                HasSubstr(kShippedCluster + ": a cluster, not a plan: name it with --cluster"))
+        << command;
+  }
+  for (const std::string command : {"plan", "explore"}) {
+    EXPECT_THAT(refused(command + " --workload " + plan + " --cluster a100x8"),
+                HasSubstr(plan + ": a plan, not a workload: dovetail predict " + plan));
+    EXPECT_THAT(refused(command + " --workload mlp --cluster " + plan),
+                HasSubstr(plan + ": a plan, not a cluster: dovetail predict " + plan));
+    EXPECT_THAT(refused(command + " --cluster a100x8 --workload " + kShippedCluster),
+                HasSubstr(": a cluster, not a workload: name it with --cluster"));
+  }
+  for (const std::string command : {"diagnose ", "import kineto ", "import nccl-tests "}) {
+    EXPECT_THAT(refused(command + plan),
+                HasSubstr(plan + ": a plan, not a file of another program"));
+  }
+  EXPECT_THAT(refused("compare " + plan + " " + kResnetTrace),
+              HasSubstr(plan + ": a plan, not a trace of dovetail: dovetail predict " + plan));
+  EXPECT_THAT(refused("compare " + kShippedCluster + " " + plan),
+              HasSubstr(kShippedCluster + " is a cluster, and so has to be " + plan));
+}
+
+TEST_F(AnswersTest, DecimalSizesArePointedAtOnce) {
+  const std::string plan = "plan --workload mlp --cluster a100x8 --policy torch-ddp:cap=";
+  EXPECT_THAT(ask(plan + "25MB").output,
+              HasSubstr("note: 25MB is taken as powers of 1000; frameworks count MiB"));
+  EXPECT_THAT(ask(plan + "25MiB").output, Not(HasSubstr("powers of 1000")));
+  EXPECT_THAT(ask(plan + "0").output, HasSubstr("above 0"));
+  EXPECT_THAT(ask(plan + "-25MiB").output, HasSubstr("above 0"));
+}
+
+TEST_F(AnswersTest, APageGoesIntoAFile) {
+  const Ended ended = ask("plan --workload mlp --cluster a100x8 --html -");
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.output, HasSubstr("--html: name the file to write"));
+}
+
+TEST_F(AnswersTest, PredictNamesTheBubbleOfAPipeline) {
+  const std::string plan = path("pp.json");
+  ASSERT_EQ(
+      ask("plan --workload llama2_7b --cluster h200x8 --policy pipeline:stages=4,k=16 -o " + plan)
+          .code,
+      0);
+  EXPECT_THAT(ask("predict " + plan).output,
+              ContainsRegex("bubble: [0-9.]+ % \\([0-9.]+ ms\\) of the step on stage [0-3], "));
+}
+
+// Both files are one machine, so that every ratio is 1; against a log that is three times slower, 0.33.
+TEST_F(AnswersTest, TwoMachinesAreComparedSizeBySize) {
+  const Ended same = ask("compare " + kShippedCluster + " " + kShippedCluster);
+  EXPECT_EQ(same.code, 0) << same.output;
+  EXPECT_THAT(same.output, AllOf(HasSubstr("all-reduce over 8 ranks"), HasSubstr("  1.00\n"),
+                                 Not(HasSubstr("  slower\n"))));
+  EXPECT_EQ(ask("compare " + kShippedCluster + " " + kShippedCluster + " --timeline").code, 2);
+  EXPECT_THAT(ask("compare " + kShippedCluster + " " + kShippedCluster + " --csv").output,
+              StartsWith("collective,ranks,size_bytes,first_busbw_gb_per_s,"));
+}
+
+TEST(TextTable, BreaksTitlesThenSparesColumnsThenCutsTexts) {
+  cli::TextTable table({"name of it", "a", "number", "words"});
+  table.texts({"words"}).spares({"number"});
+  table.add({"one", "1", "12345678", "some words that go on for a while until they are cut"});
+  ::setenv("COLUMNS", "40", 1);
+  std::ostringstream out;
+  table.print(out);
+  ::setenv("COLUMNS", "400", 1);
+  EXPECT_EQ(out.str(),
+            "name\nof\nit    a  words\n"
+            "one   1  some words that go on for a w..\n"
+            "(wider than 40 columns shows number)\n");
+}
+
+}  // namespace
+}  // namespace dovetail::testing
