@@ -330,8 +330,8 @@ Duration compared_step(const SweepRow& row) {
 
 std::string gain_of_sweep(const Sweep& sweep, const About& about, std::optional<std::size_t> now) {
   const SweepRow& best = sweep.rows[sweep.best];
-  const std::string step = to_string(compared_step(best)) +
-                           (micro_steps(best) > 1 ? " a micro-step" : " a step") + about.spread;
+  std::string step = to_string(compared_step(best)) +
+                     (micro_steps(best) > 1 ? " a micro-step" : " a step") + about.spread;
   if (!now) return step;
   const SweepRow& before = sweep.rows[*now];
   if (&before == &best) return step + ", what you have now (" + row_words(before) + ")";

@@ -283,7 +283,7 @@ class Walk {
     made.kind = std::string(kind);
     made.is_async = at.opcode.ends_with("-start");
     const std::vector<const HloShape*> shapes = result_shapes(kind, at, operands);
-    const Values inputs = joined(operands);
+    Values inputs = joined(operands);
     made.groups = kind == "collective-permute" ? permuted(at) : hlo_groups(file_, at, world_);
     if (made.groups.empty()) {
       ++outside_[std::string(kind) + " over one device: no communication"];
