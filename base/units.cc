@@ -41,7 +41,7 @@ constexpr double kFarthestNs = 0x1p61;
 
 template <std::size_t N>
 double parse_with_unit(std::string_view text, const std::array<Unit, N>& units,
-                       const char* expected) {
+                       const char* expected, bool is_above_zero = false) {
   const std::string found = "\"" + std::string(text) + "\"";
   const auto fail = [&]() -> double {
     throw InputError("expected " + std::string(expected) + ", found " + found);
@@ -49,8 +49,8 @@ double parse_with_unit(std::string_view text, const std::array<Unit, N>& units,
   double number = 0;
   const char* end = text.data() + text.size();
   const auto [rest, status] = std::from_chars(text.data(), end, number);
-  const bool is_size = std::string_view(expected).starts_with("a size");
-  if (status == std::errc() && is_size && (std::signbit(number) || (number == 0 && rest == end)))
+  if (status == std::errc() && is_above_zero &&
+      (std::signbit(number) || (number == 0 && rest == end)))
     throw InputError("expected " + std::string(expected) + ", above 0, found " + found);
   if (status != std::errc() || !std::isfinite(number) || std::signbit(number)) return fail();
   std::string_view unit(rest, static_cast<std::size_t>(end - rest));
@@ -104,7 +104,7 @@ Duration stretched(Duration time, double factor) {
 
 Bytes parse_bytes(std::string_view text) {
   return Bytes(static_cast<std::int64_t>(
-      parse_with_unit(text, kByteUnits, "a size with its unit, e.g. 25MiB")));
+      parse_with_unit(text, kByteUnits, "a size with its unit, e.g. 25MiB", true)));
 }
 
 Duration parse_duration(std::string_view text) {

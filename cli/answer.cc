@@ -21,14 +21,11 @@ void print_answer(std::ostream& out, const Answer& answer) {
   constexpr std::size_t kIndent = 7;
   const char* label = "set:   ";
   for (const std::string& line : answer.set) {
-    // Sentences wrap; what is pasted has to be in one piece.
-    const bool is_sentence = line.starts_with("nothing");
-    if (is_sentence) {
-      print_text(out, label + line, kIndent, answer.tone);
-    } else {
-      print_line(out, label + line, answer.tone);
-    }
+    print_line(out, label + line, answer.tone);
     label = "       ";
+  }
+  if (answer.set.empty()) {
+    print_text(out, std::string(label) + "nothing" + answer.why_nothing, kIndent, answer.tone);
   }
   print_text(out, "gives: " + answer.gives, kIndent);
   print_text(out, "left:  " + answer.left, kIndent);

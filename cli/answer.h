@@ -22,10 +22,11 @@
 namespace dovetail::cli {
 
 struct Answer {
-  std::vector<std::string> set;  // lines to paste, which stay whole; or why nothing is to be set
+  std::vector<std::string> set;  // lines to paste, which stay whole
+  std::string why_nothing = {};  // of none: ": it is what DDP does by itself", " yet: ..."
   std::string gives;
   std::string left;
-  Tone tone = Tone::Good;  // of `set`
+  Tone tone = Tone::Good;  // of what is to be set, or not
 };
 
 void print_answer(std::ostream& out, const Answer& answer);

@@ -74,7 +74,10 @@ std::string title_of(const JobTrace& job, const Diagnosis& diagnosis) {
 void print_head(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
   if (has_work(diagnosis)) {
     const diagnose::Brief brief = diagnose::brief(diagnosis);
-    print_answer(out, {.set = {brief.set}, .gives = brief.gives, .left = brief.left});
+    Answer answer{
+        .set = {}, .why_nothing = brief.why_nothing, .gives = brief.gives, .left = brief.left};
+    if (!brief.set.empty()) answer.set = {brief.set};
+    print_answer(out, answer);
     out << '\n';
   }
   print_text(out, title_of(job, diagnosis));

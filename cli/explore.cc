@@ -359,7 +359,7 @@ Answer answer_of_sweep(const Sweep& sweep, const About& about, const InputOption
                 .gives = gain_of_sweep(sweep, about, now),
                 .left = rest_of_sweep(sweep)};
   if (answer.set.empty()) {
-    answer.set = {"nothing: it is what " + std::string(sweep.framework->name) + " does by itself"};
+    answer.why_nothing = ": it is what " + std::string(sweep.framework->name) + " does by itself";
   }
   return answer;
 }

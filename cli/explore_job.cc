@@ -285,7 +285,8 @@ std::string gain_of_job(const JobTable& table, const JobPrediction& best) {
 Answer answer_of_job(const JobTable& table) {
   if (!table.best()) {
     const JobPrediction& first = table.rows().front().found;
-    return {.set = {"nothing: no variant fits into memory"},
+    return {.set = {},
+            .why_nothing = ": no variant fits into memory",
             .gives = "the fastest takes " + gib_text(first.peak()) + " GiB of " +
                      (first.capacity ? gib_text(*first.capacity) : "an unknown number of") +
                      " GiB a GPU",
@@ -296,7 +297,7 @@ Answer answer_of_job(const JobTable& table) {
   Answer answer{
       .set = {}, .gives = gain_of_job(table, best.found), .left = rest_of_job(best.found)};
   if (best.change == kAsAsked) {
-    answer.set = {"nothing: the job as asked is the best that was tried"};
+    answer.why_nothing = ": the job as asked is the best that was tried";
     return answer;
   }
   answer.set = {best.change};

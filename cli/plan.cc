@@ -64,10 +64,10 @@ Answer answer_of_plan(const Written& plan) {
   if (!plan.next.empty()) {
     answer.set = plan.next;
   } else if (plan.options.output.empty()) {
-    answer.set = {"nothing yet: -o plan.json writes the plan"};
+    answer.why_nothing = " yet: -o plan.json writes the plan";
   } else {
-    answer.set = {"nothing: no framework is told this plan by a file; dovetail run " +
-                  plan.options.output + " executes it"};
+    answer.why_nothing = ": no framework is told this plan by a file; dovetail run " +
+                         plan.options.output + " executes it";
   }
   answer.left = plan.predicted.lower_bound
                     ? at_most_text(step, *plan.predicted.lower_bound) +

@@ -325,7 +325,7 @@ std::string three_digits(const Gain& gain) {
 
 void say_buckets(const Diagnosis& diagnosis, Brief& brief) {
   if (!diagnosis.buckets) {
-    brief.set = "nothing: the trace makes no workload whose buckets could be changed";
+    brief.why_nothing = ": the trace makes no workload whose buckets could be changed";
     brief.gives = "no forecast of buckets";
     return;
   }
@@ -334,14 +334,13 @@ void say_buckets(const Diagnosis& diagnosis, Brief& brief) {
   const bool tells = setting != nullptr && setting->gain.middle > advice.tell;
   const BucketSetting& best = advice.settings[advice.best];
   if (!tells) {
-    brief.set = "nothing: keep the buckets you have" +
-                (advice.recorded.empty() ? "" : " (" + advice.recorded + ")");
+    brief.why_nothing = ": keep the buckets you have" +
+                        (advice.recorded.empty() ? "" : " (" + advice.recorded + ")");
     brief.gives = "no bucket size gains more than can be told: the best one " +
                   three_digits(best.gain) + " of " + dovetail::to_string(advice.step) + " a step";
     return;
   }
   brief.set = setting->line;
-  brief.is_to_set = true;
   brief.gives = three_digits(setting->gain) + " less of " + dovetail::to_string(advice.step) +
                 " a step as recorded" +
                 (setting->gain.low > Duration{} ? "" : ", which is likely, not certain");

@@ -30,8 +30,9 @@ std::vector<std::string> sentences(const Diagnosis& diagnosis);
 // The answer in three sentences: the line to paste or why there is none; what it gives; what a change of another kind would
 // give at most. Empty where there is no work to diagnose.
 struct Brief {
-  std::string set, gives, left;
-  bool is_to_set = false;  // `set` is a line to paste
+  std::string set;          // a line to paste; empty: nothing is to be set
+  std::string why_nothing;  // of nothing: ": keep the buckets you have"
+  std::string gives, left;
 };
 Brief brief(const Diagnosis& diagnosis);
 

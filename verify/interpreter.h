@@ -104,8 +104,7 @@ class Interpreter {
     Cells cells;
   };
   void accumulate(const Op& op, const Accumulate& sum);
-  void accumulate_shards(const Op& op, const Accumulate& sum,
-                         std::vector<TensorId>::const_iterator other);
+  void accumulate_shards(const Op& op, const Accumulate& sum, std::optional<TensorId> other);
   void add_pieces(const Op& op, const Accumulate& sum, const Pieces& from, const Pieces& to);
   // Whether what it adds is followed in its target: such a sum may be formed before the reduction.
   [[nodiscard]] bool sums_gradients(const Op& op) const;

@@ -257,7 +257,10 @@ bool Interpreter::sums_gradients(const Op& op) const {
 void Interpreter::accumulate(const Op& op, const Accumulate& sum_of) {
   const TensorId target = op.writes.front();
   const auto other = std::ranges::find_if(op.reads, [&](TensorId id) { return id != target; });
-  if (sum_of.shard) return accumulate_shards(op, sum_of, other);
+  if (sum_of.shard) {
+    return accumulate_shards(op, sum_of,
+                             other == op.reads.end() ? std::nullopt : std::optional(*other));
+  }
   const Cells own = memory_.own(target);
   touch(own, Access::Write);
   // Also a sum of owed gradients, which owes nothing itself (a weight that two layers share).
@@ -272,11 +275,11 @@ void Interpreter::accumulate(const Op& op, const Accumulate& sum_of) {
 
 // What a rank's parts of buckets hold of both; they must lie alike.
 void Interpreter::accumulate_shards(const Op& op, const Accumulate& sum_of,
-                                    std::vector<TensorId>::const_iterator other) {
+                                    std::optional<TensorId> other) {
   const TensorId target = op.writes.front();
   const std::vector<Place>& to = memory_.places_of(target);
   const std::vector<Place> nowhere;
-  const std::vector<Place>& from = other == op.reads.end() ? nowhere : memory_.places_of(*other);
+  const std::vector<Place>& from = other ? memory_.places_of(*other) : nowhere;
   const auto lie_alike = [&](const Place& a, const Place& b) {
     return a.cut == b.cut && a.own.count == b.own.count &&
            a.own.first - memory_.own(a.tensor).first == b.own.first - memory_.own(b.tensor).first;

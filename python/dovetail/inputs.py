@@ -70,6 +70,14 @@ class Job:
         return hash(self.text)
 
 
+def _saved(what: str, document: Optional[str], path: PathLike) -> str:
+    if document is None:
+        raise InputError(f"{what}: a name, not a document: there is nothing to save")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(document)
+    return os.fspath(path)
+
+
 @dataclass(frozen=True)
 class Workload:
     """A step that is known op by op: a model of the zoo with options, a shipped profile, or a file.
@@ -90,11 +98,7 @@ class Workload:
 
     def save(self, path: PathLike) -> str:
         """Writes the workload's file, where it was made here; returns the path."""
-        if self.document is None:
-            raise InputError(f"workload {self.name}: a name, not a document: there is nothing to save")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(self.document)
-        return os.fspath(path)
+        return _saved(f"workload {self.name}", self.document, path)
 
 
 @dataclass(frozen=True)
@@ -122,11 +126,7 @@ class Machine:
 
     def save(self, path: PathLike) -> str:
         """Writes the cluster file, where it was made here; returns the path."""
-        if self.document is None:
-            raise InputError(f"machine {self.name}: a name, not a document: there is nothing to save")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(self.document)
-        return os.fspath(path)
+        return _saved(f"machine {self.name}", self.document, path)
 
     def _words(self) -> List[Word]:
         name: Word = self.name if self.document is None else Document(self.name, self.document)

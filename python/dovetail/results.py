@@ -141,12 +141,8 @@ class PolicyRow:
         return f"PolicyRow({self.spec or self.policy!r}, {_ms(self.step_us)}, exposed {_ms(self.exposed_us)})"
 
 
-class Exploration(Result):
-    """Every policy that was tried on a workload and a machine, the best of them, and the lower bound."""
-
-    @property
-    def workload(self) -> str:
-        return str(self.document["workload"])
+class OnMachine(Result):
+    """What was tried on one machine."""
 
     @property
     def cluster(self) -> str:
@@ -155,6 +151,14 @@ class Exploration(Result):
     @property
     def world_size(self) -> int:
         return int(self.document["world_size"])
+
+
+class Exploration(OnMachine):
+    """Every policy that was tried on a workload and a machine, the best of them, and the lower bound."""
+
+    @property
+    def workload(self) -> str:
+        return str(self.document["workload"])
 
     @property
     def rows(self) -> List[PolicyRow]:
@@ -231,20 +235,12 @@ def _job_row(data: Json) -> JobRow:
     return _row(JobRow, data, interval=interval_of(data["public_interval"]), stages=stages)
 
 
-class JobExploration(Result):
+class JobExploration(OnMachine):
     """A job and its variants, or all layouts of a model, the fastest first."""
 
     @property
     def job(self) -> str:
         return str(self.document["job"])
-
-    @property
-    def cluster(self) -> str:
-        return str(self.document["cluster"])
-
-    @property
-    def world_size(self) -> int:
-        return int(self.document["world_size"])
 
     @property
     def tokens(self) -> int:
