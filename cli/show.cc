@@ -359,29 +359,37 @@ std::optional<Shown> shown_name(const ShowOptions& options) {
   return std::nullopt;
 }
 
-// Whatever `show` has a name for.
-std::vector<std::string> known_names(const ShowOptions& options) {
-  std::vector<std::string> known = {"workloads", "clusters", "policies",
-                                    "program",   "schedule", "commands"};
-  for (const std::string& name : models::cluster_choices(options.data_dir + "/clusters")) {
-    known.push_back(name);
-  }
+constexpr std::array<std::string_view, 3> kLists = {"workloads", "clusters", "policies"};
+constexpr std::array<std::string_view, 3> kOfPlans = {"program", "schedule", "commands"};
+
+// Whatever `show` has a name for, but clusters.
+std::vector<std::string> names_without_clusters(const ShowOptions& options) {
+  std::vector<std::string> known(kLists.begin(), kLists.end());
+  known.insert(known.end(), kOfPlans.begin(), kOfPlans.end());
   for (const std::string& name : models::workload_names(options.data_dir)) known.push_back(name);
   for (const schedule::PolicyHelp& policy : schedule::policy_help(frameworks::presets()))
     known.push_back(policy.name);
   return known;
 }
 
+bool is_known(const ShowOptions& options) {
+  const std::string name = before_colon(options.what);
+  return contains(names_without_clusters(options), name) ||
+         models::is_shipped_cluster(name, options.data_dir + "/clusters");
+}
+
 [[noreturn]] void refuse_unknown(const ShowOptions& options) {
-  const std::string near = nearest_word(options.what, known_names(options));
+  std::vector<std::string> known = names_without_clusters(options);
+  for (std::string& name : models::cluster_choices(options.data_dir + "/clusters")) {
+    known.push_back(std::move(name));
+  }
+  const std::string near = nearest_word(options.what, known);
   throw InputError(
       "show: \"" + options.what + "\" is no file and no name here" +
       (near.empty() ? "" : "; did you mean " + near + "?") +
       "; workloads, clusters and policies list names, program, schedule and commands show "
       "a plan");
 }
-
-constexpr std::array<std::string_view, 3> kOfPlans = {"program", "schedule", "commands"};
 
 Shown find(const ShowOptions& options) {
   const bool of_plan = contains(kOfPlans, options.what);
@@ -390,7 +398,7 @@ Shown find(const ShowOptions& options) {
   const bool is_file = std::filesystem::is_regular_file(options.what, unreadable);
   const bool is_path =
       options.what.find('/') != std::string::npos || options.what.ends_with(".json");
-  if (!is_file && !is_path && !contains(known_names(options), before_colon(options.what))) {
+  if (!is_file && !is_path && !is_known(options)) {
     refuse_unknown(options);
   }
   const bool is_model =

@@ -78,13 +78,17 @@ class Compiler {
     return inline_host_ && costs_.host.collective > Duration{};
   }
 
-  // Costs do not change from step to step: ask once per op and lane.
+  // Costs do not change from step to step: ask once per op and lane of its role.
   void look_up_costs() {
-    op_costs_.reserve(program_.program.ops.size() * lanes_.ranks().size());
     for (const schedule::Op& op : program_.program.ops) {
       if (std::holds_alternative<schedule::CollectiveWork>(op.work)) continue;
       op_cost_begin_[op.id] = static_cast<std::int32_t>(op_costs_.size());
-      for (const Rank rank : lanes_.ranks()) op_costs_.push_back(costs_.op(op, rank).count());
+      const LaneRange& lanes =
+          lanes_.roles()[static_cast<std::size_t>(program_.program.role_of(op))];
+      for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
+        const Rank rank = lanes_.ranks()[static_cast<std::size_t>(lane)];
+        op_costs_.push_back(costs_.op(op, rank).count());
+      }
       op_kernel_[op.id] = models::kernel_class(op);
       if (!inline_host_) op_issue_[op.id] = costs_.issue(op);
     }
@@ -156,9 +160,7 @@ class Compiler {
     schedule::visit(
         action.action,
         [&](const schedule::RunOp& run) {
-          const auto first =
-              static_cast<std::size_t>(op_cost_begin_.at(run.op) +
-                                       lanes_.roles()[static_cast<std::size_t>(side.role)].begin);
+          const auto first = static_cast<std::size_t>(op_cost_begin_.at(run.op));
           builder_.add(place(side, action.stream), NodeKind::Compute,
                        std::span(op_costs_).subspan(first), op_kernel_.at(run.op));
         },
@@ -228,7 +230,7 @@ class Compiler {
   CommandGraph builder_;
   const std::int32_t steps_;
   std::int32_t step_ = 0;
-  std::vector<std::int64_t> op_costs_;  // [op][lane]
+  std::vector<std::int64_t> op_costs_;  // [op][lane of its role]
   schedule::IdTable<OpId, std::int32_t> op_cost_begin_;
   schedule::IdTable<OpId, Duration> op_issue_;
   schedule::IdTable<OpId, models::KernelClass> op_kernel_{models::KernelClass::Other};

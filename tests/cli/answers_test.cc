@@ -30,6 +30,8 @@ const std::string kSourceTree = DOVETAIL_SOURCE_DIR;
 const std::string kResnetTrace =
     kSourceTree + "/tests/imports/kineto/traces/ddp-resnet50-a100x2-rank0.json.gz";
 const std::string kNcclLog = kSourceTree + "/tests/fuzz/corpus/nccl-tests/two_runs.log";
+const std::string kPipeline = "--workload mlp --cluster h200x8 --policy pipeline:stages=2,k=4";
+const std::string kJob = "qwen3_0.6b:dp_shard=4,gbs=4,seq=512 --cluster h200x4";
 const std::string kShippedCluster = kSourceTree + "/models/clusters/a100x8.json";
 
 class AnswersTest : public ::testing::Test {
@@ -72,32 +74,44 @@ void expect_narrow(const std::string& arguments, std::size_t width) {
   EXPECT_THAT(ended.output, Not(HasSubstr("\x1b["))) << arguments;
 }
 
-TEST_F(AnswersTest, ReportsFitATerminalOf80Columns) {
-  const std::string plan = path("plan.json");
-  ASSERT_EQ(ask("plan --workload resnet50 --cluster a100x8 -o " + plan).code, 0);
-  const std::string pipeline = path("pp.json");
-  ASSERT_EQ(ask("plan --workload llama2_7b --cluster h200x8 --policy pipeline:stages=4,k=16 -o " +
-                pipeline)
-                .code,
-            0);
-  for (const std::string& command :
-       {std::string("explore --workload resnet50 --cluster a100x8"),
-        std::string("explore --workload resnet50 --cluster a100x8 --all --notes --plot"),
-        std::string("explore --workload resnet50 --workload mlp --cluster a100x8 --cluster h200x8 "
-                    "--policies exact"),
-        std::string("explore --job llama3_8b:tp=2,dp_shard=4,gbs=16 --cluster h200x8"),
-        std::string("plan --workload resnet50 --cluster a100x8"), "predict " + plan,
-        "predict " + pipeline, "predict " + plan + " " + pipeline, "explain " + plan,
-        "diagnose " + kResnetTrace, "diagnose --all --notes " + kResnetTrace,
-        "import nccl-tests " + kNcclLog, "compare " + kShippedCluster + " " + kShippedCluster}) {
-    expect_narrow(command, 80);
+// The smallest inputs that have all columns; %: a plan, &: one of a pipeline.
+class ReportTest : public AnswersTest, public ::testing::WithParamInterface<std::string> {
+ protected:
+  std::string made(const std::string& arguments, const std::string& name) {
+    EXPECT_EQ(ask("plan " + arguments + " -o " + path(name)).code, 0);
+    return path(name);
   }
+};
+
+TEST_P(ReportTest, FitsATerminalOf80Columns) {
+  std::string command;
+  for (const char letter : GetParam()) {
+    if (letter == '%') {
+      command += made("--workload resnet18 --cluster a100x8", "plan.json");
+    } else if (letter == '&') {
+      command += made(kPipeline, "pipeline.json");
+    } else {
+      command += letter;
+    }
+  }
+  expect_narrow(command, 80);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Reports, ReportTest,
+    ::testing::Values("explore --workload resnet50 --cluster a100x8",
+                      "explore --workload resnet18 --cluster a100x8 --all --notes --plot",
+                      "explore --workload resnet18 --workload mlp --cluster a100x8 --cluster "
+                      "h200x8 --policies exact",
+                      "explore --job " + kJob, "plan --workload resnet50 --cluster a100x8",
+                      "predict %", "predict &", "predict % &", "explain %",
+                      "diagnose " + kResnetTrace, "diagnose --all --notes " + kResnetTrace,
+                      "import nccl-tests " + kNcclLog,
+                      "compare " + kShippedCluster + " " + kShippedCluster));
 
 TEST_F(AnswersTest, BeginWithWhatToSetWhatItGivesAndWhatIsLeft) {
   for (const std::string& command :
-       {std::string("explore --workload resnet50 --cluster a100x8"),
-        std::string("explore --job llama3_8b:tp=2,dp_shard=4,gbs=16 --cluster h200x8"),
+       {std::string("explore --workload resnet50 --cluster a100x8"), "explore --job " + kJob,
         std::string("plan --workload resnet50 --cluster a100x8"), "diagnose " + kResnetTrace}) {
     EXPECT_THAT(ask(command).output,
                 ContainsRegex("^set:   [^\n]+\n(       [^\n]+\n)*gives: [^\n]+\nleft:  [^\n]+\n"))
@@ -218,12 +232,9 @@ TEST_F(AnswersTest, APageGoesIntoAFile) {
 
 TEST_F(AnswersTest, PredictNamesTheBubbleOfAPipeline) {
   const std::string plan = path("pp.json");
-  ASSERT_EQ(
-      ask("plan --workload llama2_7b --cluster h200x8 --policy pipeline:stages=4,k=16 -o " + plan)
-          .code,
-      0);
+  ASSERT_EQ(ask("plan " + kPipeline + " -o " + plan).code, 0);
   EXPECT_THAT(ask("predict " + plan).output,
-              ContainsRegex("bubble: [0-9.]+ % \\([0-9.]+ ms\\) of the step on stage [0-3], "));
+              ContainsRegex("bubble: [0-9.]+ % \\([0-9.]+ ms\\) of the step on stage [01], "));
 }
 
 // Both files are one machine, so that every ratio is 1; against a log that is three times slower, 0.33.

@@ -228,7 +228,8 @@ TEST_F(CommandLineTest, ShowKnowsEveryName) {
               AllOf(HasSubstr("8 gradients"), HasSubstr("all of them")));
   EXPECT_THAT(ask("show zero1").output, HasSubstr("sharded:cap=100MiB,p=2,gather=next-forward"));
   EXPECT_THAT(refusal("show worklods"), HasSubstr("did you mean workloads?"));
-  EXPECT_THAT(refusal("show a100x9"), HasSubstr("did you mean a100x8?"));
+  EXPECT_THAT(refusal("show a100x9"), HasSubstr("expected a100x1 to a100x8, or whole nodes"));
+  EXPECT_THAT(refusal("show b100x8"), HasSubstr("did you mean a100x8?"));
   const std::string trace = path("trace.json");
   ASSERT_EQ(ask(std::string(kPlan) + " --json --trace " + trace).code, 0);
   EXPECT_THAT(ask("show " + trace).output, HasSubstr("trace of mlp (torch-ddp:cap=4MiB"));

@@ -18,6 +18,7 @@
 #include "cli/plan.h"
 #include "cli/predict.h"
 #include "tests/support/errors.h"
+#include "tests/support/job_models.h"
 
 namespace dovetail::cli {
 namespace {
@@ -28,7 +29,6 @@ using ::testing::Not;
 // Four layers, four heads.
 const std::string kTiny =
     std::string(DOVETAIL_SOURCE_DIR) + "/tests/jobs/data/tiny_llama/config.json";
-
 ExploreOptions options_of(const std::string& job, const std::string& cluster) {
   ExploreOptions options;
   options.inputs.data_dir = DOVETAIL_DATA_DIR;
@@ -101,10 +101,11 @@ TEST(ExploreJobTest, WithoutALayoutAllOfThemAreTried) {
 }
 
 TEST(ExploreJobTest, WhatDoesNotFitIsNeverBest) {
-  const std::string text = explored("llama3_70b:dp_shard=8,seq=8192", "h100x8");
+  const std::string text =
+      explored(testing::kShortLlama + ":dp_shard=8,seq=131072,gbs=16", "h100x8");
   EXPECT_THAT(text, HasSubstr("as asked it takes"));
   EXPECT_THAT(text, HasSubstr("does not fit"));
-  ExploreOptions options = options_of("llama3_70b:dp=8", "h100x8");
+  ExploreOptions options = options_of(testing::kShortLlama + ":dp=8,seq=131072", "h100x8");
   options.document.json = true;
   std::ostringstream out;
   explore(options, out);

@@ -14,6 +14,7 @@
 #include "policies/policies.h"
 #include "predict/inputs.h"
 #include "predict/prediction.h"
+#include "tests/support/job_models.h"
 
 namespace dovetail::predict {
 namespace {
@@ -35,15 +36,16 @@ TEST_P(ManyMicroBatchesTest, TakeAsLongAsAllOfThemPlayed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Jobs, ManyMicroBatchesTest,
-                         ::testing::Values("llama3_8b:tp=8,gbs=12,seq=2048",
-                                           "llama3_8b:dp=8,gbs=96,seq=2048",
-                                           "llama3_8b:dp_shard=8,gbs=96,seq=2048",
-                                           "llama3_8b:pp=2,tp=4,gbs=18,seq=2048",
-                                           "llama3_8b:pp=2,tp=4,gbs=18,seq=2048,recompute=full",
-                                           "llama3_8b:pp=2,vp=2,tp=2,dp=2,gbs=48,seq=2048",
-                                           "llama3_8b:pp=2,dp=4,zero=1,gbs=72,seq=2048",
-                                           "qwen3_0.6b:pp=2,dp=4,zero=1,gbs=72,seq=2048"));
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, ManyMicroBatchesTest,
+    ::testing::Values(testing::kShortLlama + ":tp=8,gbs=12,seq=2048",
+                      testing::kShortLlama + ":dp=8,gbs=96,seq=2048",
+                      testing::kShortLlama + ":dp_shard=8,gbs=96,seq=2048",
+                      testing::kShortLlama + ":pp=2,tp=4,gbs=18,seq=2048",
+                      testing::kShortLlama + ":pp=2,tp=4,gbs=18,seq=2048,recompute=full",
+                      testing::kShortLlama + ":pp=2,vp=2,tp=2,dp=2,gbs=48,seq=2048",
+                      testing::kShortLlama + ":pp=2,dp=4,zero=1,gbs=72,seq=2048",
+                      "qwen3_0.6b:pp=2,dp=4,zero=1,gbs=72,seq=2048"));
 
 // Collectives that leave the compute stream meet those of the other ranks in every order of a pipeline.
 TEST(LowerJobTest, EveryOrderIsLegalWithItsCollectivesAsync) {
@@ -51,8 +53,9 @@ TEST(LowerJobTest, EveryOrderIsLegalWithItsCollectivesAsync) {
   for (const char* const order : {"schedule=1f1b", "schedule=interleaved,vp=2",
                                   "schedule=zero-bubble", "schedule=zbv,vp=2"}) {
     for (const char* const zero : {"", ",zero=1"}) {
-      const jobs::Job job = jobs::parse_job(
-          "llama3_8b:tp=2,pp=2,dp=2,gbs=16,seq=1024,async_tp=yes," + std::string(order) + zero);
+      const jobs::Job job =
+          jobs::parse_job(testing::kShortLlama + ":tp=2,pp=2,dp=2,gbs=16,seq=1024,async_tp=yes," +
+                          std::string(order) + zero);
       const schedule::Program program = jobs::program_of(job);
       const schedule::Schedule schedule = schedule::make_schedule(
           program, schedule::parse_policy(predict_job(job, cluster).policy));

@@ -10,6 +10,7 @@
 #include "jobs/text.h"
 #include "predict/inputs.h"
 #include "tests/support/errors.h"
+#include "tests/support/job_models.h"
 
 namespace dovetail::predict {
 namespace {
@@ -22,7 +23,8 @@ JobSearch searched(const std::string& job) {
 
 // Gradients that are not sharded, and all of forward recomputed: two things to undo.
 TEST(JobSearchTest, JoinsSingleChanges) {
-  const JobSearch found = searched("llama3_8b:tp=2,dp=4,gbs=16,seq=1024,recompute=full,zero=1");
+  const JobSearch found =
+      searched(testing::kShortLlama + ":tp=2,dp=4,gbs=16,seq=1024,recompute=full,zero=1");
   ASSERT_TRUE(found.best);
   const JobRow& best = found.rows[*found.best];
   EXPECT_GE(best.path.size(), 3U);
@@ -31,7 +33,8 @@ TEST(JobSearchTest, JoinsSingleChanges) {
   for (std::size_t i = 1; i < best.path.size(); ++i) {
     EXPECT_LT(best.path[i].step, best.path[i - 1].step);
   }
-  jobs::Job again = jobs::parse_job("llama3_8b:tp=2,dp=4,gbs=16,seq=1024,recompute=full,zero=1");
+  jobs::Job again =
+      jobs::parse_job(testing::kShortLlama + ":tp=2,dp=4,gbs=16,seq=1024,recompute=full,zero=1");
   for (std::size_t i = 1; i < best.path.size(); ++i) {
     again = jobs::with_options(again, best.path[i].change).value();
   }
@@ -43,7 +46,7 @@ TEST(JobSearchTest, JoinsSingleChanges) {
 }
 
 TEST(JobSearchTest, NoJobIsARowTwice) {
-  const JobSearch found = searched("llama3_8b:dp_shard=8,gbs=32,seq=2048");
+  const JobSearch found = searched(testing::kShortLlama + ":dp_shard=8,gbs=32,seq=2048");
   for (std::size_t i = 0; i < found.rows.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       EXPECT_NE(found.rows[i].found.job, found.rows[j].found.job) << found.rows[i].change;
@@ -55,7 +58,7 @@ TEST(JobSearchTest, NoJobIsARowTwice) {
 
 // What would be the fastest is too large as it is, and fits with a change.
 TEST(JobSearchTest, MakesRoomForWhatDoesNotFit) {
-  const JobSearch found = searched("llama3_8b:dp_shard=8,gbs=64,mbs=8,seq=8192");
+  const JobSearch found = searched(testing::kShortLlama + ":dp_shard=8,gbs=64,mbs=8,seq=8192");
   ASSERT_TRUE(found.best);
   EXPECT_FALSE(found.rows.front().found.fits());
   EXPECT_NE(found.rows[*found.best].change, kAsAsked);
@@ -63,16 +66,18 @@ TEST(JobSearchTest, MakesRoomForWhatDoesNotFit) {
 
 TEST(JobSearchTest, EndsWhereItsWatchSaysSo) {
   std::size_t heard = 0;
-  const JobSearch found = search_jobs(
-      {{.change = std::string(kAsAsked), .job = jobs::parse_job("llama3_8b:dp=8,gbs=8,seq=512")}},
-      h100x8(), {.goes_on = [&](const std::string&) { return ++heard < 2; }});
+  const JobSearch found =
+      search_jobs({{.change = std::string(kAsAsked),
+                    .job = jobs::parse_job(testing::kShortLlama + ":dp=8,gbs=8,seq=512")}},
+                  h100x8(), {.goes_on = [&](const std::string&) { return ++heard < 2; }});
   EXPECT_TRUE(found.interrupted);
   EXPECT_GE(found.rows.size(), 1U);
 }
 
 TEST(JobSearchTest, TheJobAsAskedMustBePriced) {
-  EXPECT_NE(testing::error_of([] { searched("llama3_8b:dp=16,gbs=16"); }).find("16 ranks"),
-            std::string::npos);
+  EXPECT_NE(
+      testing::error_of([] { searched(testing::kShortLlama + ":dp=16,gbs=16"); }).find("16 ranks"),
+      std::string::npos);
 }
 
 }  // namespace
