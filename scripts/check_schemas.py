@@ -250,7 +250,7 @@ MADE = [
     ("explorations.json", "explore --workload mlp --workload resnet18 --cluster a100x8 --policies ddp,one-bucket"
                           " --thresholds 4MiB --json"),
     ("explored-plan.json", "explore --workload mlp --cluster a100x8 --plan ddp.plan --policies exact --json"),
-    ("jobs.json", "explore --job llama3_8b:tp=2,pp=2,dp=2,gbs=8 --cluster h100x8 --json"),
+    ("jobs.json", "explore --job qwen3_0.6b:tp=2,pp=2,dp=2,gbs=8,seq=512 --cluster h100x8 --json"),
     ("reshard.json", "reshard --shape 8x8 --mesh 4 --from S(0) --to S(1) --json"),
     ("list.json", "show clusters --json"),
     ("validate.json", "validate public --json"),
