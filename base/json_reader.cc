@@ -140,7 +140,19 @@ class TreeBuilder : public nlohmann::json_sax<json> {
   std::string key_;
 };
 
+// What a file that holds no text is, by its first bytes; "" for text.
+std::string what_else(std::string_view text) {
+  constexpr std::size_t kLookedAt = 64;
+  if (text.starts_with("\x1f\x8b")) return "it is packed by gzip: unpack it, gunzip -k FILE";
+  const auto is_control = [](char c) {
+    return c >= 0 && c < ' ' && c != '\n' && c != '\r' && c != '\t';
+  };
+  return std::ranges::any_of(text.substr(0, kLookedAt), is_control) ? "it is a binary file" : "";
+}
+
 std::unique_ptr<json> parse(const std::string& name, std::string_view text) {
+  const std::string other = what_else(text);
+  if (!other.empty()) throw InputError(name + ": not valid JSON: " + other);
   TreeBuilder builder(name);
   json::sax_parse(text, &builder);
   return builder.take();

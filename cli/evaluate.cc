@@ -17,7 +17,7 @@
 #include "cli/job_flag.h"
 #include "frameworks/framework.h"
 #include "jobs/text.h"
-#include "policies/grouping.h"
+#include "policies/named_groups.h"
 #include "predict/inputs.h"
 #include "predict/job_prediction.h"
 #include "predict/prediction.h"
@@ -34,8 +34,6 @@ using nlohmann::ordered_json;
 // What is wanted of a line.
 enum class Wanted { Step, Gradients, Plan };
 constexpr auto words_of(Wanted) { return words("step", "gradients", "plan"); }
-
-using NamedGroups = std::vector<std::vector<std::string>>;
 
 ordered_json interval_json(const std::optional<predict::StepRange>& range) {
   if (!range) return nullptr;
@@ -54,8 +52,8 @@ std::string id_of(const JsonValue& value) {
   return value.is_string() ? ordered_json(value.string()).dump() : std::to_string(value.integer());
 }
 
-NamedGroups groups_in(const JsonArray& array) {
-  NamedGroups groups;
+schedule::NamedGroups groups_in(const JsonArray& array) {
+  schedule::NamedGroups groups;
   for (const JsonValue group : array) {
     std::vector<std::string> names;
     for (const JsonValue name : group.array()) names.push_back(name.string());
@@ -63,60 +61,6 @@ NamedGroups groups_in(const JsonArray& array) {
     groups.push_back(std::move(names));
   }
   return groups;
-}
-
-// The gradients that a workload owes, in ready order and by name.
-struct Owed {
-  std::vector<schedule::OwedGradient> all;
-  std::vector<schedule::BucketKey> kinds;      // parallel to it
-  std::map<std::string, std::size_t> by_name;  // position in it
-
-  explicit Owed(const schedule::Program& program) : all(schedule::owed_gradients(program)) {
-    for (const schedule::OwedGradient& gradient : all) {
-      by_name.emplace(program.tensor(gradient.tensor).name, kinds.size());
-      kinds.push_back(schedule::key_of(program, gradient));
-    }
-  }
-  [[nodiscard]] std::size_t position(const std::string& name) const {
-    const auto found = by_name.find(name);
-    if (found != by_name.end()) return found->second;
-    std::vector<std::string> known;
-    for (const auto& [each, at] : by_name) known.push_back(each);
-    const std::string near = nearest_word(name, known);
-    throw InputError("groups: no gradient \"" + name + "\"" +
-                     (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
-  }
-};
-
-// A Schedule that has no buckets yet with these, in this order, placed as the policy has them. Throws InputError for a name that is no
-// gradient, stands twice or not at all, and for gradients that cannot share a bucket.
-schedule::Schedule grouped(const schedule::Program& program, const Owed& owed,
-                           const NamedGroups& named, const schedule::Policy& policy,
-                           schedule::Schedule schedule) {
-  std::vector<char> taken(owed.all.size(), 0);
-  schedule::Groups groups;
-  for (const std::vector<std::string>& names : named) {
-    schedule::GradientGroup& group = groups.emplace_back();
-    group.closed_by = "own policy";
-    const std::size_t first = owed.position(names.front());
-    for (const std::string& name : names) {
-      const std::size_t at = owed.position(name);
-      if (taken[at] != 0) throw InputError("groups: " + name + " stands in two of them");
-      if (owed.kinds[at] != owed.kinds[first]) {
-        throw InputError("groups: " + names.front() + " and " + name +
-                         " differ in process group, type or stage and cannot share a bucket");
-      }
-      taken[at] = 1;
-      group.members.push_back(owed.all[at]);
-    }
-  }
-  const auto left = std::ranges::find(taken, 0);
-  if (left != taken.end()) {
-    const schedule::OwedGradient& absent = owed.all[static_cast<std::size_t>(left - taken.begin())];
-    throw InputError("groups: " + program.tensor(absent.tensor).name + " is in none of them");
-  }
-  schedule::append_buckets(schedule, groups, schedule::placement(policy));
-  return schedule;
 }
 
 }  // namespace
@@ -173,7 +117,7 @@ struct Evaluator::Question {
   std::string id;  // as JSON; "": none
   std::string workload, job, cluster, layout, what_if, framework, policy;
   std::optional<std::int64_t> world;
-  std::optional<NamedGroups> groups;
+  std::optional<schedule::NamedGroups> groups;
   bool force = false;
   bool notes = false;
   Wanted wanted = Wanted::Step;
@@ -184,7 +128,7 @@ struct Evaluator::Desk {
   std::mutex mutex;
   std::optional<predict::Inputs> inputs;  // its program has gone to the planner
   std::optional<search::Planner> planner;
-  std::optional<Owed> owed;
+  std::optional<schedule::OwedByName> owed;
   frameworks::Gradients gradients;              // what words depend on
   const predict::PublicError* error = nullptr;  // of steps of this workload here; null: unknown
   std::map<std::string, schedule::Schedule> frames;  // Schedules of policies without their buckets
@@ -246,7 +190,7 @@ ordered_json job_json(const jobs::Job& asked, const models::Cluster& cluster,
           {"memory", memory_json(found.peak(), found.capacity)}};
 }
 
-ordered_json gradients_json(const search::Planner& planner, const Owed& owed) {
+ordered_json gradients_json(const search::Planner& planner, const schedule::OwedByName& owed) {
   const std::vector<Duration> ready = planner.ready_alone();
   ordered_json rows = ordered_json::array();
   std::map<schedule::BucketKey, std::size_t> kinds;
@@ -355,8 +299,9 @@ std::string Evaluator::answer_of(Desk& desk, const Question& question) const {
           "per-tensor:mode=copy, not " +
           schedule::to_string(policy));
     }
-    start = search::NamedSchedule{"own", grouped(planner.program(), *desk.owed, *question.groups,
-                                                 policy, desk.frame_of(policy))};
+    start = search::NamedSchedule{
+        "own", schedule::schedule_of(planner.program(), *desk.owed, *question.groups, policy,
+                                     desk.frame_of(policy))};
   }
   const frameworks::Framework& framework =
       frameworks::parse_framework("for", question.framework, frameworks::has_rows);

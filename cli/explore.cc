@@ -361,6 +361,12 @@ Answer answer_of_sweep(const Sweep& sweep, const About& about, const InputOption
   if (answer.set.empty()) {
     answer.why_nothing = ": it is what " + std::string(sweep.framework->name) + " does by itself";
   }
+  // As diagnose says of the trace: what the sweep gains there is less than can be told.
+  if (!about.host_bound.empty()) {
+    answer.set.clear();
+    answer.why_nothing = ": the host is what the step waits for";
+    answer.left = rest_of_host_bound(about.host_bound);
+  }
   return answer;
 }
 

@@ -269,7 +269,8 @@ std::string rest_of_job(const JobPrediction& best) {
   const predict::StageParts& stage = best.busiest();
   return at_most_text(best.step, stage.compute) +
          " without communication and waiting: " + to_string(stage.exposed_total()) +
-         " is exposed, " + to_string(stage.bubble) + " bubble; the rest computes";
+         " is exposed, " + to_string(stage.bubble) +
+         (best.job.layout.pp > 1 ? " bubble" : " waiting") + "; the rest computes";
 }
 
 std::string gain_of_job(const JobTable& table, const JobPrediction& best) {

@@ -39,6 +39,10 @@ void print_host_bound(std::ostream& out, const std::string& sentence) {
   if (!sentence.empty()) print_text(out, sentence, 2, Tone::Warning);
 }
 
+std::string rest_of_host_bound(const std::string& sentence) {
+  return sentence.substr(sentence.find("; ") + 2) + " (CUDA graphs, compiled steps)";
+}
+
 std::vector<std::string> with_host_bound(const std::string& sentence,
                                          std::vector<std::string> notes) {
   if (!sentence.empty()) notes.insert(notes.begin(), sentence);

@@ -149,6 +149,15 @@ TEST(JsonReaderTest, NaNAndInfinityAreNotJson) {
   }
 }
 
+TEST(JsonReaderTest, WhatIsNoTextIsNamed) {
+  EXPECT_EQ(parse_message("\x1f\x8b\x08"),
+            "f.json: not valid JSON: it is packed by gzip: unpack it, gunzip -k FILE");
+  EXPECT_EQ(parse_message(std::string_view("\x7f"
+                                           "ELF\0",
+                                           5)),
+            "f.json: not valid JSON: it is a binary file");
+}
+
 TEST(JsonReaderTest, AnUnknownKeyIsAnErrorWithTheNearestName) {
   const auto read = [](JsonObject& root) {
     static_cast<void>(root.integer("cluster"));

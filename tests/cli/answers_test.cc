@@ -180,6 +180,17 @@ TEST_F(AnswersTest, ImportTellsTheFormatByTheFile) {
   EXPECT_THAT(refused.output, HasSubstr("unknown format"));
 }
 
+// diagnose, which reads the same trace, advises no bucket size either.
+TEST_F(AnswersTest, NothingIsToBeSetWhereTheHostIsWaitedFor) {
+  const std::string step = path("step.json");
+  ASSERT_EQ(ask("import kineto " + kResnetTrace + " -o " + step).code, 0);
+  EXPECT_THAT(
+      ask("explore --workload " + step).output,
+      ContainsRegex("^set:   nothing: the host is what the step waits for\n"
+                    "gives: [^\n]+\n( [^\n]+\n)*left:  the device waits [^\n]+ for the host"));
+  EXPECT_THAT(ask("diagnose " + kResnetTrace).output, StartsWith("set:   nothing"));
+}
+
 TEST_F(AnswersTest, AFileOfTheWrongKindIsNamedWithTheNextStep) {
   const std::string plan = path("plan.json");
   ASSERT_EQ(ask("plan --workload mlp --cluster a100x8 -o " + plan).code, 0);
