@@ -361,8 +361,10 @@ Answer answer_of_sweep(const Sweep& sweep, const About& about, const InputOption
   if (answer.set.empty()) {
     answer.why_nothing = ": it is what " + std::string(sweep.framework->name) + " does by itself";
   }
-  // As diagnose says of the trace: what the sweep gains there is less than can be told.
-  if (!about.host_bound.empty()) {
+  // As diagnose says of a trace: what is gained there is less than can be told.
+  constexpr double kTold = 0.99;
+  const auto step = [&](std::size_t row) { return to_us(compared_step(sweep.rows[row])); };
+  if (!about.host_bound.empty() && now && step(sweep.best) >= kTold * step(*now)) {
     answer.set.clear();
     answer.why_nothing = ": the host is what the step waits for";
     answer.left = rest_of_host_bound(about.host_bound);

@@ -76,7 +76,6 @@ Answer answer_of_plan(const Written& plan) {
                     : at_most_text(step, step - plan.predicted.exposed) +
                           " by hiding more: " + to_string(plan.predicted.exposed) +
                           " of communication is exposed";
-  if (!plan.host_bound.empty()) answer.left = rest_of_host_bound(plan.host_bound);
   return answer;
 }
 

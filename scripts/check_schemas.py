@@ -23,6 +23,7 @@ import itertools
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -250,10 +251,10 @@ MADE = [
     ("explorations.json", "explore --workload mlp --workload resnet18 --cluster a100x8 --policies ddp,one-bucket"
                           " --thresholds 4MiB --json"),
     ("explored-plan.json", "explore --workload mlp --cluster a100x8 --plan ddp.plan --policies exact --json"),
-    ("jobs.json", "explore --job qwen3_0.6b:tp=2,pp=2,dp=2,gbs=8,seq=512 --cluster h100x8 --json"),
+    ("jobs.json", f"explore --job {ROOT}/tests/jobs/data/tiny_llama/config.json:tp=2,pp=2,gbs=2 --cluster h100x4 --json"),
     ("reshard.json", "reshard --shape 8x8 --mesh 4 --from S(0) --to S(1) --json"),
     ("list.json", "show clusters --json"),
-    ("validate.json", "validate public --json"),
+    ("validate.json", "validate public --tables tables --json"),
     ("worlds.json", "validate collectives world4.log world8.log world16.log --fit-ranks 8 --json"),
     ("profile.json", "explore --workload mlp-1000mbit --policies exact --json"),
     ("run.plan", "plan --workload ./step.program --cluster a100x2_nv12 --policy per-tensor -o run.plan"
@@ -299,6 +300,10 @@ def made_by_tool(tool, folder, part, report):
     (pathlib.Path(folder) / "step.program").write_text(json.dumps(STEP))
     for ranks in (4, 8, 16):
         (pathlib.Path(folder) / f"world{ranks}.log").write_text(log_of_world(ranks))
+    tables = pathlib.Path(folder) / "tables"
+    shutil.copytree(ROOT / "yardsticks/data", tables)
+    longest = tables / "nanotron_h100.csv"  # of it a few rows: all of them are 842 jobs
+    longest.write_text("".join(longest.read_text().splitlines(keepends=True)[:40]))
     documents = {"step.program": STEP}
     for name, command in MADE:
         if part == "reads" and name not in READ:

@@ -223,7 +223,10 @@ class Process {
       // Clocks of several hosts may let a step begin before the last one ends.
       const Instant start = std::max(window.start, before);
       before = std::max(window.end, start);
-      slice(track(kSteps), "step " + std::to_string(step), "step", start, before, args);
+      const auto named = provenance.notes.find(kStepNameNote);
+      slice(track(kSteps),
+            named == provenance.notes.end() ? "step " + std::to_string(step) : named->second,
+            "step", start, before, args);
     }
   }
 
@@ -298,6 +301,7 @@ class Process {
     if (info.bytes.count() != 0) args.put("size_bytes", info.bytes.count());
     if (span.transfer_start) args.put("transfer_start_us", view_.shown(*span.transfer_start));
     if (!info.tensors.empty()) args.put_json("tensors", tensors_of(info));
+    for (const auto& [key, value] : info.remarks) args.put(key, value);
     slice(track(span.stream), info.name, to_string(info.kind), span.start, span.end, args);
   }
 

@@ -59,6 +59,9 @@ struct Provenance {
 // Note of a trace of GPUs: the SM clock of rank 0's, in MHz, read once when its steps had ended.
 inline constexpr const char* kSmClockNote = "SM clock after the run MHz";
 
+// Note of a recorded step: what the profiler called it.
+inline constexpr const char* kStepNameNote = "step";
+
 struct StreamInfo {
   StreamId id;
   std::string name;
@@ -88,6 +91,8 @@ struct CommandInfo {
   // The command of another stream that a wait waits for, or that launches a collective.
   std::optional<CommandId> after = std::nullopt;
   std::vector<CarriedTensor> tensors = {};  // of a bucket's collective, in the bucket's order
+  // More for a viewer, "cause": "straggler"; in no trace file of dovetail's own.
+  std::map<std::string, std::string> remarks = {};
   friend bool operator==(const CommandInfo&, const CommandInfo&) = default;
 };
 

@@ -47,6 +47,19 @@ class Job:
             raise InputError(f"{os.fspath(path)}: cannot be read: No such file or directory")
         return cls(os.fspath(path), **keys)
 
+    @classmethod
+    def from_torch(cls, model: Any, path: PathLike, **keys: Any) -> "Job":
+        """A job of a model of Hugging Face's library, by its `config`, which is written to `path`: the job names that file.
+
+        Weights are not looked at: the model may lie on the meta device. Of another module Workload.from_torch describes the step.
+        """
+        to_dict = getattr(getattr(model, "config", None), "to_dict", None)
+        if to_dict is None:
+            raise InputError(f"Job.from_torch: {type(model).__name__} has no config of Hugging Face; "
+                             "Workload.from_torch describes any module")
+        _saved("", json.dumps(to_dict(), indent=1, default=str), path)
+        return cls(os.fspath(path), **keys)
+
     @property
     def text(self) -> str:
         """As --job takes it: "llama3_70b:tp=8,pp=4"."""
@@ -91,6 +104,18 @@ class Workload:
     layout: Optional[str] = None
     force: bool = False
     document: Optional[str] = field(default=None, repr=False)  # the text of a file that is named nowhere
+
+    @classmethod
+    def from_torch(cls, module: Any, example: Any, *, loss: Any = None, optimizer: str = "adam", name: Optional[str] = None,
+                   **options: Any) -> "Workload":
+        """A training step of any PyTorch module, without a GPU and without weights (dovetail.torch.describe).
+
+        example: what its forward takes, of which shapes count; loss: of what it returns; options: world, layout.
+        """
+        from dovetail_torch import describe  # needs torch
+
+        program = describe(module, example, loss=loss, optimizer=optimizer, name=name)
+        return cls(f"{program['name']}.json", document=json.dumps(program), **options)
 
     def _words(self) -> List[Word]:
         name: Word = self.name if self.document is None else Document(self.name, self.document)

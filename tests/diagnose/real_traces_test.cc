@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "diagnose/causes.h"
 #include "diagnose/diagnosis.h"
 #include "diagnose/replay.h"
+#include "diagnose/step_traces.h"
 #include "diagnose/words.h"
 #include "diagnose/workload.h"
 #include "frameworks/settings.h"
@@ -33,6 +35,36 @@ using ::testing::StartsWith;
 
 constexpr std::array<std::pair<const char*, std::size_t>, 4> kGlooWays = {
     {{"fsdp2", 2}, {"hsdp", 4}, {"pp", 2}, {"tp", 4}}};
+
+// What a viewer shows of the recorded step: its name, three phases on the GPU, what the host ran, and of each of DDP's
+// reductions its bucket, the launch that it follows and why it is exposed (host-bound: its launch came late).
+TEST(PerfettoTest, TheRecordedStepHasPhasesOperatorsBucketsAndCauses) {
+  const JobTrace job = resnet50();
+  const JsonFile file("why.json", perfetto_of(job, diagnose(job)));
+  std::vector<std::string> phases;
+  std::set<std::string> tracks;
+  int buckets = 0;
+  int launches = 0;
+  JsonObject root = file.root();
+  for (const JsonValue value : root.array("traceEvents")) {
+    JsonObject event = value.object();
+    const std::string name = event.has("name") ? event.string("name") : "";
+    if (event.integer("pid") != 1) continue;
+    if (name == "thread_name") tracks.insert(event.object("args").string("name"));
+    const std::string category = event.has("cat") ? event.string("cat") : "";
+    if (category == "phase") phases.push_back(name);
+    if (category == "step") EXPECT_EQ(name, "ProfilerStep#6");
+    launches += name == "launch" && event.string("ph") == "s" ? 1 : 0;
+    if (category != "collective" || name.find(", bucket ") == std::string::npos) continue;
+    ++buckets;
+    EXPECT_EQ(event.object("args").string("cause"), "host");
+  }
+  EXPECT_THAT(phases, ElementsAre("forward", "backward", "optimizer"));
+  EXPECT_THAT(tracks, ::testing::IsSupersetOf(
+                          {"host", "phases", "operators of thread 1", "annotations of thread 1"}));
+  EXPECT_EQ(buckets, 5);
+  EXPECT_EQ(launches, 7);  // and two broadcasts
+}
 
 // PyTorch's rule, first cap 1 MiB and then 25 MiB, gives the recorded buckets: by the rule as diagnose
 // weighs settings and by the policy that the rest of the tool plans with.

@@ -90,6 +90,24 @@ class Commands(unittest.TestCase):
             ask = dv.Evaluator()
             self.assertEqual(ask(job=back.text, cluster="h100x8").held_bytes > 0, True)
 
+    def test_a_model_of_hugging_face_is_a_job_by_its_config(self):
+        source = SOURCE / "tests" / "jobs" / "data" / "tiny_llama" / "config.json"
+
+        class Config:
+            def to_dict(self):
+                return json.loads(source.read_text(encoding="utf-8"))
+
+        class Model:
+            config = Config()
+
+        with tempfile.TemporaryDirectory() as folder:
+            job = dv.Job.from_torch(Model(), os.path.join(folder, "model.json"), dp=2, gbs=2)
+            steps = [dv.explore(each, "h100x2").best.step_us
+                     for each in (job, dv.Job(source, dp=2, gbs=2))]
+        self.assertEqual(*steps)
+        with self.assertRaisesRegex(dv.InputError, "object has no config of Hugging Face; Workload.from_torch"):
+            dv.Job.from_torch(object(), "never.json")
+
     def test_diagnose_is_that_of_the_command(self):
         trace = dv.Trace(TRACES / "ddp-resnet50-a100x2-rank0.json.gz")
         found = dv.diagnose(trace)
