@@ -112,8 +112,9 @@ class Workload:
 
         example: what its forward takes, of which shapes count; loss: of what it returns; options: world, layout.
         """
-        from dovetail_torch import describe  # needs torch
+        import dovetail_torch  # needs torch
 
+        describe: Any = dovetail_torch.describe
         program = describe(module, example, loss=loss, optimizer=optimizer, name=name)
         return cls(f"{program['name']}.json", document=json.dumps(program), **options)
 

@@ -108,6 +108,15 @@ class Commands(unittest.TestCase):
         with self.assertRaisesRegex(dv.InputError, "object has no config of Hugging Face; Workload.from_torch"):
             dv.Job.from_torch(object(), "never.json")
 
+    def test_a_machine_of_nccl_tests_is_the_file_that_the_command_writes(self):
+        log = SOURCE / "tests" / "fuzz" / "corpus" / "nccl-tests" / "two_runs.log"
+        machine = dv.Machine.from_nccl_tests(log)
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "machine.json")
+            self.assertEqual(told("import", "nccl-tests", log, "-o", file).returncode, 0)
+            self.assertEqual(pathlib.Path(machine.save(os.path.join(folder, "saved.json"))).read_text(encoding="utf-8"),
+                             pathlib.Path(file).read_text(encoding="utf-8"))
+
     def test_diagnose_is_that_of_the_command(self):
         trace = dv.Trace(TRACES / "ddp-resnet50-a100x2-rank0.json.gz")
         found = dv.diagnose(trace)
