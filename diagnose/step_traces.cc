@@ -24,6 +24,7 @@ namespace dovetail::diagnose {
 namespace {
 
 // Which part of the step a call of the host belongs to, and what it launches: by autograd's passes, as host_time.h has them.
+// Communication, which no track of phases shows, where the step has none of them.
 class Phases {
  public:
   explicit Phases(const RankTrace& rank) : line_(rank.line), optimizer_(optimizer_calls(rank)) {}
@@ -34,11 +35,14 @@ class Phases {
   }
   [[nodiscard]] traces::SpanPhase at(Instant time, const TracedStep& step) const {
     bool is_behind = false;
+    bool is_known = false;
     for (const imports::BackwardPass& pass : line_.passes) {
       if (pass.begin < step.start || pass.begin >= step.end) continue;
+      is_known = true;
       if (pass.begin <= time && time < pass.end) return traces::SpanPhase::Backward;
       is_behind = time >= pass.end;
     }
+    if (!is_known) return traces::SpanPhase::Communication;
     return is_behind ? traces::SpanPhase::Optimizer : traces::SpanPhase::Forward;
   }
 

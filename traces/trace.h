@@ -59,7 +59,7 @@ struct Provenance {
 // Note of a trace of GPUs: the SM clock of rank 0's, in MHz, read once when its steps had ended.
 inline constexpr const char* kSmClockNote = "SM clock after the run MHz";
 
-// Note of a recorded step: what the profiler called it.
+// Note of a trace of one recorded step: what the profiler called it.
 inline constexpr const char* kStepNameNote = "step";
 
 struct StreamInfo {

@@ -29,6 +29,7 @@ using ::testing::Not;
 // Four layers, four heads.
 const std::string kTiny =
     std::string(DOVETAIL_SOURCE_DIR) + "/tests/jobs/data/tiny_llama/config.json";
+
 ExploreOptions options_of(const std::string& job, const std::string& cluster) {
   ExploreOptions options;
   options.inputs.data_dir = DOVETAIL_DATA_DIR;
