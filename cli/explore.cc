@@ -74,6 +74,8 @@ ordered_json plan_row_json(const SweepRow& row) {
           {"exposed_us", us(summary.exposed_ns)},
           {"communication_us", us(summary.communication_ns)},
           {"compute_us", us(summary.compute_ns)},
+          {"resident_bytes", row.resident.count()},
+          {"fits", row.fits},
           {"spec", nullptr},
           {"runs", row.said.has_value()},
           {"as_run", row.is_changed},
@@ -97,6 +99,8 @@ ordered_json row_json(const SweepRow& row) {
           {"exposed_us", us(summary.exposed_ns)},
           {"communication_us", us(summary.communication_ns)},
           {"compute_us", us(summary.compute_ns)},
+          {"resident_bytes", row.resident.count()},
+          {"fits", row.fits},
           {"spec", schedule::to_string(row.candidate.spec)},
           {"runs", row.said.has_value()},
           {"as_run", row.is_changed},
@@ -116,7 +120,8 @@ struct About {
   std::string host_bound = {};  // of the best row, in a sentence; "" where it is not
   std::vector<bool> alike =
       {};  // rows that cannot be told from the best; empty of a machine that was measured
-  std::string spread = {};  // of the best row's step, in words
+  std::string spread = {};             // of the best row's step, in words
+  std::optional<Bytes> capacity = {};  // of a device
 
   [[nodiscard]] std::vector<std::string> all_notes() const {
     std::vector<std::string> all = with_host_bound(host_bound, notes);
@@ -193,19 +198,39 @@ std::string word_for_best(const SweepRow& row) {
   return micro_steps(row) == 1 ? "best" : "fastest";
 }
 
-// Rows by their step, by number: all, or the fastest, the best and what there is now.
+// Rows by their step, by number: all, or the fastest that fit, a few that do not, the best and what there is now.
 std::vector<std::size_t> sweep_rows_shown(const Sweep& sweep, std::optional<std::size_t> now,
                                           const Detail& detail) {
-  constexpr std::size_t kShown = 10;
+  constexpr std::size_t kFitting = 10;
+  constexpr std::size_t kTooLarge = 3;
   std::vector<std::size_t> order(sweep.rows.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return step_ns(sweep.rows[i]); });
   std::vector<std::size_t> shown;
-  for (std::size_t place = 0; place < order.size(); ++place) {
-    const std::size_t i = order[place];
-    if (detail.all || place < kShown || i == sweep.best || now == i) shown.push_back(i);
+  std::size_t fitting = 0;
+  std::size_t too_large = 0;
+  for (const std::size_t i : order) {
+    const bool is_early = sweep.rows[i].fits ? fitting++ < kFitting : too_large++ < kTooLarge;
+    if (detail.all || is_early || i == sweep.best || now == i) shown.push_back(i);
   }
   return shown;
+}
+
+// Whether rows differ in what they keep, so that it is worth a column: shards do.
+bool tells_memory(const Sweep& sweep) {
+  if (!std::ranges::all_of(sweep.rows, &SweepRow::fits)) return true;
+  const Bytes least = std::ranges::min_element(sweep.rows, {}, &SweepRow::resident)->resident;
+  const Bytes most = std::ranges::max_element(sweep.rows, {}, &SweepRow::resident)->resident;
+  constexpr std::int64_t kTimes = 2;  // copies of gradients alone are less
+  return most.count() >= kTimes * least.count();
+}
+
+// "does not fit", "best", or how much slower than the best it is.
+std::string verdict_on(const Sweep& sweep, const SweepRow& row) {
+  const SweepRow& best = sweep.rows[sweep.best];
+  if (!row.fits) return "does not fit";
+  if (&row == &best) return word_for_best(best);
+  return fixed((step_ns(row) / step_ns(best) - 1) * 100, 1, "+") + " %";
 }
 
 void print_rows(std::ostream& out, const Sweep& sweep, std::optional<std::size_t> now,
@@ -215,6 +240,8 @@ void print_rows(std::ostream& out, const Sweep& sweep, std::optional<std::size_t
   std::vector<std::string> header = {"policy",     "buckets",      "step ms",
                                      "exposed ms", "against best", "in the words of"};
   if (merged) header.insert(header.end() - 2, "per micro-step");
+  const bool has_memory = tells_memory(sweep);
+  if (has_memory) header.insert(header.end() - 2, "keeps GiB");
   TextTable table(std::move(header));
   table.texts({"in the words of"}).spares({"buckets", "exposed ms"});
   if (merged) table.spares({"step ms"});  // rows are compared by the other one
@@ -227,15 +254,22 @@ void print_rows(std::ostream& out, const Sweep& sweep, std::optional<std::size_t
                                       fixed(us(row.candidate.summary.step_ns) / 1e3, 3),
                                       fixed(us(row.candidate.summary.exposed_ns) / 1e3, 3)};
     if (merged) cells.push_back(fixed(step_ns(row) / 1e6, 3));
-    cells.push_back(&row == &best ? word_for_best(best)
-                                  : fixed((step_ns(row) / step_ns(best) - 1) * 100, 1, "+") + " %");
+    if (has_memory) cells.push_back(gib_text(row.resident));
+    cells.push_back(verdict_on(sweep, row));
     cells.push_back(row_words(row));
-    table.add(std::move(cells), &row == &best ? Tone::Good : Tone::Plain);
+    const Tone tone = !row.fits ? Tone::Warning : &row == &best ? Tone::Good : Tone::Plain;
+    table.add(std::move(cells), tone);
   }
   table.print(out);
   print_more_rows(out, sweep.rows.size() - shown.size());
-  if (std::ranges::any_of(sweep.rows,
-                          [&](const SweepRow& row) { return step_ns(row) < step_ns(best); })) {
+  if (has_memory) {
+    print_text(out,
+               "keeps: parameters, gradients, their copies, and what is gathered; activations and "
+               "what no op of the workload touches come on top");
+  }
+  if (std::ranges::any_of(sweep.rows, [&](const SweepRow& row) {
+        return row.fits && step_ns(row) < step_ns(best);
+      })) {
     print_text(out, "rows below 0 % need more than a setting of " +
                         std::string(sweep.framework->name) +
                         ", shard updates, or train with a larger batch");
@@ -335,6 +369,9 @@ std::string gain_of_sweep(const Sweep& sweep, const About& about, std::optional<
   if (!now) return step;
   const SweepRow& before = sweep.rows[*now];
   if (&before == &best) return step + ", what you have now (" + row_words(before) + ")";
+  if (!before.fits) {
+    return step + "; what you have now (" + row_words(before) + ") does not fit";
+  }
   std::string text = step + " against " + to_string(compared_step(before)) + " now (" +
                      row_words(before) +
                      "): " + change_text(compared_step(best), compared_step(before));
@@ -358,6 +395,17 @@ Answer answer_of_sweep(const Sweep& sweep, const About& about, const InputOption
   Answer answer{.set = way_out(sweep, given),
                 .gives = gain_of_sweep(sweep, about, now),
                 .left = rest_of_sweep(sweep)};
+  const SweepRow& best = sweep.rows[sweep.best];
+  if (!best.fits) {
+    return {.set = {},
+            .why_nothing = ": none of these fits into memory",
+            .gives = "a rank keeps at least " + to_string(best.resident) + ", a device has " +
+                     to_string(about.capacity.value_or(Bytes{})),
+            .left = best.candidate.schedule.parameters == schedule::ParameterSync::EachUse
+                        ? "more ranks"
+                        : "shard the parameters: --policies fsdp, or --job with dp_shard, tp or pp",
+            .tone = Tone::Warning};
+  }
   if (answer.set.empty()) {
     answer.why_nothing = ": it is what " + std::string(sweep.framework->name) + " does by itself";
   }
@@ -414,12 +462,14 @@ void print_table(std::ostream& out, const ExploreOptions& options, const Sweep& 
   print_rows(out, sweep, now, options.detail);
   const SweepRow& best = sweep.rows[sweep.best];
   if (sweep.interrupted) print_text(out, kCutShort, 2, Tone::Warning);
-  std::string line = word_for_best(best) + ": " + best.candidate.name();
+  std::string line =
+      best.fits ? word_for_best(best) + ": " + best.candidate.name() : "best: none fits";
   if (micro_steps(best) > 1) {
     line += ", of rows with " + std::to_string(micro_steps(best)) +
             " micro-steps per update (a larger batch)";
   }
-  print_text(out, line, 2, Tone::Good);
+  print_text(out, line, 2, best.fits ? Tone::Good : Tone::Warning);
+  if (!best.fits) return;
   print_flat_ranges(out, sweep);
   print_alike(out, sweep, about);
   print_beyond(out, sweep);
@@ -467,6 +517,7 @@ Explored explore_one(const ExploreOptions& options, const std::string& workload,
   refuse_beside(options.document, "explore: --plot", options.plot);
   const AsksBeforeEnding keep_what_is_found;
   Progress progress("explore", "candidate", row_count(asked), options.yes);
+  asked.capacity = inputs.machine.capacity();
   Sweep sweep = run_sweep(planner, asked,
                           {.begins = [&](const std::string& policy) { progress.begin(policy); },
                            .goes_on = [&] { return progress.done(); }});
@@ -481,17 +532,25 @@ Explored explore_one(const ExploreOptions& options, const std::string& workload,
     });
   }
   about.summary = std::move(inputs.summary);
+  about.capacity = asked.capacity;
   const std::optional<models::Cluster>& machine = inputs.machine.cluster;
   if (machine && models::is_uncalibrated(*machine) && !predict::is_all_timed(planner.program())) {
     std::vector<const schedule::Schedule*> schedules;
     for (const SweepRow& row : sweep.rows) schedules.push_back(&row.candidate.schedule);
     about.alike = search::alike(planner.program(), planner.costs(), predict::uncalibrated_ranges(),
                                 schedules, sweep.best);
+    for (std::size_t i = 0; i < about.alike.size(); ++i) {
+      if (!sweep.rows[i].fits) about.alike[i] = false;
+    }
   }
   const search::Candidate& best = sweep.rows[sweep.best].candidate;
   const schedule::ScheduledProgram lowered = planner.verified(best.schedule);
   if (predict::waits_for_host(best.summary)) {
     about.host_bound = predict::host_bound(lowered, planner.costs(), {.summary = best.summary});
+  }
+  if (std::string note = predict::memory_note(inputs.machine, planner.program(), best.schedule);
+      !note.empty() && sweep.rows[sweep.best].fits) {
+    about.notes.push_back(std::move(note));
   }
   const bool is_merged = micro_steps(sweep.rows[sweep.best]) > 1;  // compared by another time
   if (!replaces_report(options.document) && !is_merged) {

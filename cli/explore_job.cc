@@ -163,10 +163,6 @@ std::string gain_text(const JobTable& table) {
   return gain->substr(0, interval) + " than as asked" + gain->substr(interval);
 }
 
-std::string gib_text(Bytes bytes) {
-  return fixed(static_cast<double>(bytes.count()) / static_cast<double>(gib(1).count()), 1);
-}
-
 std::string percent(std::optional<double> share) {
   return share ? fixed(100 * *share, 1) + " %" : "-";
 }

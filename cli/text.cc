@@ -264,4 +264,8 @@ void print_bars(std::ostream& out, const std::vector<Bar>& bars, double origin) 
   }
 }
 
+std::string gib_text(Bytes bytes) {
+  return fixed(static_cast<double>(bytes.count()) / static_cast<double>(gib(1).count()), 1);
+}
+
 }  // namespace dovetail::cli

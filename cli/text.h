@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/decimal.h"
+#include "base/units.h"
 
 namespace dovetail::cli {
 
@@ -80,5 +81,8 @@ struct Bar {
 
 // One line per bar, at most 50 characters long; `origin` is where a bar has length 0.
 void print_bars(std::ostream& out, const std::vector<Bar>& bars, double origin);
+
+// "58.9": in GiB.
+std::string gib_text(Bytes bytes);
 
 }  // namespace dovetail::cli

@@ -375,14 +375,9 @@ std::string note_of(const models::Cluster& cluster, const std::string& key) {
   return note == cluster.notes.end() ? "" : note->second;
 }
 
-std::optional<Bytes> capacity_of(const Machine& machine) {
-  const bool is_known = machine.cluster && machine.cluster->compute;
-  return is_known ? machine.cluster->compute->capacity : std::nullopt;
-}
-
 // Parameters and gradients of a rank where nothing divides them; stages of a pipeline hold parts.
 std::string undivided_note(const Machine& machine, const schedule::Program& program) {
-  const std::optional<Bytes> capacity = capacity_of(machine);
+  const std::optional<Bytes> capacity = machine.capacity();
   if (!capacity || program.stages > 1) return "";
   Bytes held;
   for (const schedule::Tensor& tensor : program.tensors) {
@@ -393,18 +388,6 @@ std::string undivided_note(const Machine& machine, const schedule::Program& prog
   if (held <= *capacity) return "";
   return "parameters and gradients take " + to_string(held) +
          " on each rank unless they are sharded; a device has " + to_string(*capacity);
-}
-
-// What a rank keeps with this schedule.
-std::string resident_note(const Machine& machine, const schedule::Program& program,
-                          const schedule::Schedule& schedule) {
-  const std::optional<Bytes> capacity = capacity_of(machine);
-  if (!capacity) return "";
-  const schedule::Resident kept = schedule::resident(program, schedule);
-  if (kept.total() <= *capacity) return "";
-  const std::string stage = program.stages > 1 ? " of stage " + std::to_string(kept.stage) : "";
-  return "this plan does not fit: a rank" + stage + " keeps " + to_string(kept.total()) + " (" +
-         describe(kept) + "), a device has " + to_string(*capacity) + "; activations come on top";
 }
 
 // What the model assumes of a schedule with several communication streams; "" of one.
@@ -452,6 +435,11 @@ std::vector<std::string> common_notes(const Machine& machine, const schedule::Pr
 
 }  // namespace
 
+std::optional<Bytes> Machine::capacity() const {
+  const bool is_known = cluster && cluster->compute;
+  return is_known ? cluster->compute->capacity : std::nullopt;
+}
+
 std::string Machine::link() const { return cluster ? note_of(*cluster, "link") : ""; }
 
 std::vector<std::string> notes_on(const Machine& machine, const schedule::Program& program,
@@ -464,13 +452,30 @@ std::vector<std::string> notes_on(const Machine& machine, const schedule::Progra
   return notes;
 }
 
+std::string memory_note(const Machine& machine, const schedule::Program& program,
+                        const schedule::Schedule& schedule) {
+  const std::optional<Bytes> capacity = machine.capacity();
+  if (!capacity) return "";
+  const schedule::Resident kept = schedule::resident(program, schedule);
+  if (kept.total() <= *capacity) {
+    const bool fits_with_adam = kept.state > Bytes(0) || kept.total() + kept.moments <= *capacity;
+    return fits_with_adam ? ""
+                          : "with Adam this does not fit: a rank keeps " + to_string(kept.total()) +
+                                ", its moments in f32 take " + to_string(kept.moments) +
+                                ", a device has " + to_string(*capacity);
+  }
+  const std::string stage = program.stages > 1 ? " of stage " + std::to_string(kept.stage) : "";
+  return "this plan does not fit: a rank" + stage + " keeps " + to_string(kept.total()) + " (" +
+         describe(kept) + "), a device has " + to_string(*capacity) + "; activations come on top";
+}
+
 std::vector<std::string> notes_on(const Machine& machine, const schedule::Program& program,
                                   const schedule::PlanSummary& summary,
                                   const schedule::Schedule& schedule) {
   std::vector<std::string> notes = common_notes(
       machine, program, summary,
       is_sharded(schedule) ? sharding_collectives() : std::vector{schedule::Collective::AllReduce});
-  for (std::string note : {resident_note(machine, program, schedule), stream_note(schedule)}) {
+  for (std::string note : {memory_note(machine, program, schedule), stream_note(schedule)}) {
     if (!note.empty()) notes.push_back(std::move(note));
   }
   return notes;

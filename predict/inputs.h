@@ -50,6 +50,7 @@ struct Machine {
 
   [[nodiscard]] std::string link()
       const;  // what a calibrated machine's collectives were measured over
+  [[nodiscard]] std::optional<Bytes> capacity() const;  // of a device's memory, where it is known
 };
 
 struct Inputs {
@@ -73,6 +74,9 @@ const std::vector<schedule::Collective>& sharding_collectives();
 std::vector<std::string> notes_on(const Machine& machine, const schedule::Program& program,
                                   const schedule::PlanSummary& summary,
                                   const std::vector<schedule::Collective>& used);
+// "this plan does not fit: a rank keeps ...", or would not with Adam; "" where it does, or a device's memory is not known.
+std::string memory_note(const Machine& machine, const schedule::Program& program,
+                        const schedule::Schedule& schedule);
 // The same for a Schedule of it, by the collectives and streams that it uses.
 std::vector<std::string> notes_on(const Machine& machine, const schedule::Program& program,
                                   const schedule::PlanSummary& summary,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 namespace dovetail::schedule {
 namespace {
 
+constexpr Bytes kAdam = Bytes(8);      // two moments of an element, in f32
 constexpr std::int32_t kNowhere = -1;  // stage of a tensor that no op touches
 
 class Adder {
@@ -50,7 +52,7 @@ class Adder {
     for (const Tensor& tensor : program_.tensors) add(tensor);
     Resident most = *std::ranges::max_element(stages_, {}, &Resident::total);
     if (divides_parameters()) {
-      most.parameters += largest_of(most.stage, false);
+      most.parameters += std::max(largest_of(most.stage, false), kept_whole(most.stage));
       most.copies += largest_of(most.stage, true);
     }
     return most;
@@ -84,6 +86,27 @@ class Adder {
     return largest;
   }
 
+  // Of the stage's buckets and frozen blocks those that stay gathered from forward to backward: all of them at once.
+  Bytes kept_whole(std::int32_t stage) const {
+    std::set<BucketId> kept;
+    for (const ParameterGather& gather : schedule_.gathers) {
+      if (gather.readers == GatherFor::ForwardAndBackward) kept.insert(gather.bucket);
+    }
+    Bytes all;
+    const auto add = [&](TensorId id, Bytes bytes) {
+      if (home_.at(id) == stage) all += bytes;
+    };
+    for (const Bucket& bucket : schedule_.buckets) {
+      if (bucket.gradients.empty() || !kept.contains(bucket.id)) continue;
+      add(bucket.gradients.front().tensor, payload(program_, bucket));
+    }
+    for (const FrozenBlock& block : schedule_.frozen) {
+      if (!kept.contains(block.id)) continue;
+      for (const TensorId id : block.parameters) add(id, program_.tensor(id).bytes());
+    }
+    return all;
+  }
+
   // What an update reads belongs to its gradient.
   void join(const Op& op) {
     std::optional<TensorId> gradient;
@@ -110,6 +133,8 @@ class Adder {
         return;
       case TensorKind::Gradient:
         stage.gradients += divides_parameters() ? part : whole;
+        stage.moments +=
+            kAdam * ((tensor.numel() + shards_of(tensor.id) - 1) / shards_of(tensor.id));
         if (schedule_.merge.micro_steps > 1) {
           const std::int64_t of =
               schedule_.merge.sync == SyncPoint::EveryMicroStep ? shards_of(tensor.id) : 1;

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "policies/definition.h"
+#include "schedule/resident.h"
 
 namespace dovetail::search {
 namespace {
@@ -158,6 +159,8 @@ class Sweeper {
   }
 
   void add(SweepRow row) {
+    row.resident = schedule::resident(planner_.program(), row.candidate.schedule).total();
+    row.fits = !options_.capacity || row.resident <= *options_.capacity;
     sweep_.rows.push_back(std::move(row));
     sweep_.interrupted = !watch_.goes_on();
   }
@@ -237,7 +240,7 @@ class Sweeper {
   void add_nearest() {
     const SweepRow* fastest = nullptr;
     for (const SweepRow& row : sweep_.rows) {
-      if (row.said || row.candidate.sharded()) continue;
+      if (row.said || row.candidate.sharded() || !row.fits) continue;
       if (fastest == nullptr || step_ns(row) < step_ns(*fastest)) fastest = &row;
     }
     if (fastest == nullptr || !has_writer(*options_.framework)) return;
@@ -246,7 +249,7 @@ class Sweeper {
     const bool is_news = std::ranges::none_of(sweep_.rows, [&](const SweepRow& row) {
       return row.said && step_ns(row) <= step_ns(nearest);
     });
-    if (nearest.said && is_news) sweep_.rows.push_back(std::move(nearest));
+    if (nearest.said && is_news) add(std::move(nearest));
   }
 
   void tell_left_out(const SweepRow& row) {
@@ -302,6 +305,7 @@ void find_best(Sweep& sweep, const SweepOptions& options) {
   const bool may_shard =
       options.chosen == SweepOptions::Chosen::Named || shards_by_itself(*options.framework);
   const auto better = [&](const SweepRow& a, const SweepRow& b) {
+    if (a.fits != b.fits) return a.fits;
     if (micro_steps(a) != micro_steps(b)) return micro_steps(a) < micro_steps(b);
     const bool shards = a.candidate.sharded();
     if (!may_shard && shards != b.candidate.sharded()) return !shards;
@@ -309,6 +313,7 @@ void find_best(Sweep& sweep, const SweepOptions& options) {
     return a.candidate.buckets() < b.candidate.buckets();
   };
   const auto better_to_set = [&](const SweepRow& a, const SweepRow& b) {
+    if (a.fits != b.fits) return a.fits;
     return a.said.has_value() != b.said.has_value() ? a.said.has_value() : better(a, b);
   };
   for (std::size_t i = 0; i < sweep.rows.size(); ++i) {

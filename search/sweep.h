@@ -13,7 +13,8 @@
 //
 // Rows with k micro-steps per update are compared by step time / k, but only rows with the fewest
 // micro-steps of the sweep can be best: the others train with larger batches. Sharded updates can be best
-// where they were asked for: they change which rank holds what.
+// where they were asked for: they change which rank holds what. A row that a device has no room for is best only where
+// there is room for none.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -86,6 +87,7 @@ struct SweepOptions {
       {};                         // a row for each, first; policy exact climbs from them too
   std::vector<Bytes> thresholds;  // rising, at least one
   Chosen chosen = Chosen::Comparable;
+  std::optional<Bytes> capacity = std::nullopt;  // of a device, where it is known
 };
 
 // How many rows these policies have if all apply and nobody ends the sweep early.
@@ -106,6 +108,8 @@ struct SweepRow {
   std::optional<frameworks::Said> said;
   bool is_changed = false;  // the framework makes something else of the policy than it says
   std::optional<Bound> bound = std::nullopt;  // where its search found one
+  Bytes resident = {};  // what a rank keeps all step long (schedule/resident.h)
+  bool fits = true;     // into SweepOptions::capacity, as far as is known
 };
 
 struct Sweep {

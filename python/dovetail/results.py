@@ -128,6 +128,8 @@ class PolicyRow:
     exposed_us: float  # communication that nothing hides
     communication_us: float  # any collective in flight
     compute_us: float
+    resident_bytes: int  # what a rank keeps all step long, activations aside
+    fits: bool  # that, into the device
     threshold_bytes: Optional[int]  # that was swept
     first_bucket_bytes: Optional[int]
     mode: Optional[str]  # "view" or "copy"
@@ -138,7 +140,8 @@ class PolicyRow:
     alike: Optional[bool] = None  # cannot be told from the best; None of a machine that was measured
 
     def __repr__(self) -> str:
-        return f"PolicyRow({self.spec or self.policy!r}, {_ms(self.step_us)}, exposed {_ms(self.exposed_us)})"
+        fit = "" if self.fits else ", does not fit"
+        return f"PolicyRow({self.spec or self.policy!r}, {_ms(self.step_us)}, exposed {_ms(self.exposed_us)}{fit})"
 
 
 class OnMachine(Result):

@@ -191,6 +191,16 @@ TEST_F(AnswersTest, NothingIsToBeSetWhereTheHostIsWaitedFor) {
   EXPECT_THAT(ask("diagnose " + kResnetTrace).output, StartsWith("set:   nothing"));
 }
 
+TEST_F(AnswersTest, WhatDoesNotFitIsNoAdvice) {
+  const std::string model = "explore --workload llama2_70b:dtype=bf16 --cluster h100x64 ";
+  const std::string ddp = ask(model + "--policies ddp").output;
+  EXPECT_THAT(ddp, StartsWith("set:   nothing: none of these fits into memory\n"));
+  EXPECT_THAT(ddp, AllOf(HasSubstr("--policies fsdp"), HasSubstr("best: none fits")));
+  const std::string fsdp = ask(model + "--policies fsdp,fsdp:reshard=no").output;
+  EXPECT_THAT(fsdp, HasSubstr(" does not fit "));
+  EXPECT_THAT(fsdp, Not(ContainsRegex("best: .*reshard=no")));
+}
+
 TEST_F(AnswersTest, AFileOfTheWrongKindIsNamedWithTheNextStep) {
   const std::string plan = path("plan.json");
   ASSERT_EQ(ask("plan --workload mlp --cluster a100x8 -o " + plan).code, 0);

@@ -47,8 +47,10 @@ Schedule one_bucket(Collective collective) {
 }
 
 TEST(ResidentTest, AllReducedBucketsLeaveEverythingWhole) {
-  EXPECT_EQ(resident(two_layers(), one_bucket(Collective::AllReduce)),
-            (Resident{.parameters = mib(12), .gradients = mib(12), .state = mib(12)}));
+  EXPECT_EQ(
+      resident(two_layers(), one_bucket(Collective::AllReduce)),
+      (Resident{
+          .parameters = mib(12), .gradients = mib(12), .state = mib(12), .moments = mib(24)}));
 }
 
 TEST(ResidentTest, CopiesAndSumsOfMicroStepsAreSecondGradients) {
@@ -77,18 +79,43 @@ TEST(ResidentTest, FrozenBlocksAreDividedAndTheLargestIsThereWhole) {
 
 TEST(ResidentTest, ShardedUpdatesDivideStateAndFsdpAlsoTheRest) {
   Schedule schedule = one_bucket(Collective::ReduceScatter);
-  EXPECT_EQ(resident(two_layers(), schedule),
-            (Resident{.parameters = mib(12), .gradients = mib(12), .state = mib(3)}));
+  EXPECT_EQ(
+      resident(two_layers(), schedule),
+      (Resident{.parameters = mib(12), .gradients = mib(12), .state = mib(3), .moments = mib(6)}));
   schedule.parameters = ParameterSync::EachUse;
-  EXPECT_EQ(resident(two_layers(), schedule),
-            (Resident{.parameters = mib(3 + 12), .gradients = mib(3), .state = mib(3)}));
+  EXPECT_EQ(
+      resident(two_layers(), schedule),
+      (Resident{
+          .parameters = mib(3 + 12), .gradients = mib(3), .state = mib(3), .moments = mib(6)}));
+}
+
+// Of 12 MiB of parameters those that are kept from forward to backward are there whole.
+TEST(ResidentTest, BlocksThatAreNotReshardedAreThereTogether) {
+  Schedule schedule = one_bucket(Collective::ReduceScatter);
+  Bucket second = schedule.buckets.front();
+  second.id = BucketId{1};
+  schedule.buckets.front().gradients = {TensorId{1}};
+  second.gradients = {TensorId{4}};
+  schedule.buckets.push_back(second);
+  schedule.parameters = ParameterSync::EachUse;
+  EXPECT_EQ(resident(two_layers(), schedule).parameters, mib(3 + 8));  // the larger one at a time
+  for (const Bucket& bucket : schedule.buckets) {
+    ParameterGather gather;
+    gather.bucket = bucket.id;
+    gather.readers = GatherFor::ForwardAndBackward;
+    schedule.gathers.push_back(gather);
+  }
+  EXPECT_EQ(resident(two_layers(), schedule).parameters, mib(3 + 12));
 }
 
 TEST(ResidentTest, OfStagesTheFullestCounts) {
   Program program = two_layers();
   program.stages = 2;
-  EXPECT_EQ(resident(program, one_bucket(Collective::AllReduce)),
-            (Resident{.stage = 1, .parameters = mib(8), .gradients = mib(8), .state = mib(8)}));
+  EXPECT_EQ(resident(program, one_bucket(Collective::AllReduce)), (Resident{.stage = 1,
+                                                                            .parameters = mib(8),
+                                                                            .gradients = mib(8),
+                                                                            .state = mib(8),
+                                                                            .moments = mib(16)}));
 }
 
 TEST(ResidentTest, IsToldPartByPart) {

@@ -186,6 +186,27 @@ TEST(SweepTest, TheBestNumberOfThreadBlocksIsSearched) {
   }
 }
 
+// A device with room for half of what DDP keeps, and for an eighth of it.
+TEST(SweepTest, WhatDoesNotFitIsBestOnlyWhereNothingFits) {
+  Planner planner = planner_of("resnet18", "a100x8");
+  SweepOptions options{.policies = {policy("exact"), policy("fsdp")},
+                       .thresholds = {mib(25)},
+                       .chosen = SweepOptions::Chosen::Named};
+  const auto best_with = [&](std::optional<Bytes> capacity) {
+    options.capacity = capacity;
+    Sweep sweep = run_sweep(planner, options);
+    return sweep.rows[sweep.best];
+  };
+  const SweepRow whole = best_with({});
+  EXPECT_FALSE(whole.candidate.sharded());
+  EXPECT_TRUE(whole.fits);
+  const SweepRow divided = best_with(whole.resident - Bytes(1));
+  EXPECT_TRUE(divided.candidate.sharded());
+  EXPECT_TRUE(divided.fits);
+  EXPECT_LT(divided.resident, whole.resident);
+  EXPECT_FALSE(best_with(Bytes(1)).fits);
+}
+
 TEST(SweepTest, AWatchEndsItAndKeepsTheRowsUntilThen) {
   Planner planner = planner_of("mlp", "a100x8");
   std::vector<std::string> heard;
