@@ -323,6 +323,28 @@ void print_list(std::ostream& out, const char* title, const std::vector<std::str
 
 }  // namespace
 
+std::vector<std::string> trace_files(const std::vector<std::string>& given) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> files;
+  for (const std::string& path : given) {
+    std::error_code unreadable;
+    if (!fs::is_directory(path, unreadable)) {
+      files.push_back(path);
+      continue;
+    }
+    const std::size_t before = files.size();
+    for (const fs::directory_entry& entry : fs::directory_iterator(path, unreadable)) {
+      const std::string name = entry.path().string();
+      if (name.ends_with(".json") || name.ends_with(".json.gz")) files.push_back(name);
+    }
+    if (files.size() == before) {
+      throw InputError(path + ": a folder without traces (*.json, *.json.gz)");
+    }
+    std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
+  }
+  return files;
+}
+
 JobTrace load_traces(const std::vector<std::string>& files, const imports::JobOptions& wanted) {
   try {
     return imports::load_job(files, wanted);
@@ -334,15 +356,16 @@ JobTrace load_traces(const std::vector<std::string>& files, const imports::JobOp
 void diagnose(const DiagnoseOptions& options, std::ostream& out) {
   const frameworks::Framework& framework =
       frameworks::parse_framework("--framework", options.framework, frameworks::has_settings);
+  const std::vector<std::string> traces = trace_files(options.files);
   std::vector<NamedFile> inputs;
-  for (const std::string& file : options.files) inputs.push_back({"input", file});
+  for (const std::string& file : traces) inputs.push_back({"input", file});
   require_outputs(
       {{"--trace", options.trace}, page_output(options.page), document_file(options.document)},
       inputs);
   imports::JobOptions wanted;
   wanted.join.collective_patterns = options.collective_patterns;
   wanted.join.step = options.step;
-  const JobTrace job = load_traces(options.files, wanted);
+  const JobTrace job = load_traces(traces, wanted);
   const Diagnosis diagnosis = diagnose::diagnose(job, framework);
   std::string json = diagnosis_json(job, diagnosis);
   std::vector<NewFile> files;

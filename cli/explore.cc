@@ -246,14 +246,15 @@ void print_rows(std::ostream& out, const Sweep& sweep, std::optional<std::size_t
   table.texts({"in the words of"}).spares({"buckets", "exposed ms"});
   if (merged) table.spares({"step ms"});  // rows are compared by the other one
   const SweepRow& best = sweep.rows[sweep.best];
+  const int decimals = decimals_of(step_ns(best) / 1e6);
   const std::vector<std::size_t> shown = sweep_rows_shown(sweep, now, detail);
   for (const std::size_t i : shown) {
     const SweepRow& row = sweep.rows[i];
     std::vector<std::string> cells = {label(row) + (row.is_changed ? " (as run there)" : ""),
                                       std::to_string(row.candidate.buckets()),
-                                      fixed(us(row.candidate.summary.step_ns) / 1e3, 3),
-                                      fixed(us(row.candidate.summary.exposed_ns) / 1e3, 3)};
-    if (merged) cells.push_back(fixed(step_ns(row) / 1e6, 3));
+                                      fixed(us(row.candidate.summary.step_ns) / 1e3, decimals),
+                                      fixed(us(row.candidate.summary.exposed_ns) / 1e3, decimals)};
+    if (merged) cells.push_back(fixed(step_ns(row) / 1e6, decimals));
     if (has_memory) cells.push_back(gib_text(row.resident));
     cells.push_back(verdict_on(sweep, row));
     cells.push_back(row_words(row));
@@ -346,20 +347,20 @@ std::vector<std::string> way_out(const Sweep& sweep, const InputOptions& inputs)
   return {plan, "dovetail export plan.json --to " + std::string(sweep.framework->id)};
 }
 
+// Of one micro-step, as rows are compared.
+Duration compared_step(const SweepRow& row) {
+  return Duration(static_cast<std::int64_t>(step_ns(row)));
+}
+
 // A row that is faster and cannot be set there, and who can run it.
 void print_beyond(std::ostream& out, const Sweep& sweep) {
   if (!sweep.beyond) return;
   const SweepRow& row = sweep.rows[*sweep.beyond];
   print_text(out, "faster, but not by what " + std::string(sweep.framework->name) +
                       " can be told: " + row.candidate.name() + ", " +
-                      fixed(us(row.candidate.summary.step_ns) / 1e3, 3) + " ms (" +
+                      to_string(compared_step(row)) + " (" +
                       fixed((step_ns(row) / step_ns(sweep.rows[sweep.best]) - 1) * 100, 1, "+") +
                       " %), by " + row_words(row));
-}
-
-// Of one micro-step, as rows are compared.
-Duration compared_step(const SweepRow& row) {
-  return Duration(static_cast<std::int64_t>(step_ns(row)));
 }
 
 std::string gain_of_sweep(const Sweep& sweep, const About& about, std::optional<std::size_t> now) {
@@ -430,7 +431,7 @@ void print_bound(std::ostream& out, const Sweep& sweep) {
         "; ";
   }
   line += "no schedule of " + sweep.bounded_schedules + " is faster than " +
-          fixed(to_us(*sweep.lower_bound) / 1e3, 3) + " ms on this model: gap " +
+          to_string(*sweep.lower_bound) + " on this model: gap " +
           fixed(sweep.gap * 100, 2) + " %";
   constexpr double kNone = 5e-5;  // printed as 0.00 %
   print_text(out, line + (sweep.gap < kNone ? ": it is optimal on this model" : ""));
@@ -622,8 +623,9 @@ void print_several(std::ostream& out, const ExploreOptions& options,
     const SweepRow* const ddp = default_of_ddp(one.sweep);
     table.add({one.given.workload, one.about.summary.cluster,
                std::to_string(one.planner.program().world_size),
-               fixed(us(best.candidate.summary.step_ns) / 1e3, 3),
-               fixed(us(best.candidate.summary.exposed_ns) / 1e3, 3),
+               fixed(step_ns(best) / 1e6, decimals_of(step_ns(best) / 1e6)),
+               fixed(us(best.candidate.summary.exposed_ns) / 1e3,
+                     decimals_of(step_ns(best) / 1e6)),
                one.sweep.lower_bound ? fixed(one.sweep.gap * 100, 2) + " %" : "-",
                ddp ? fixed((step_ns(*ddp) / step_ns(best) - 1) * 100, 1, "+") + " %" : "-",
                best.candidate.name()});

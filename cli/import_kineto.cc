@@ -102,15 +102,16 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
     throw InputError(
         "import kineto: --parameters names the gradients of the workload: give -o FILE, too");
   }
+  const std::vector<std::string> files = trace_files(options.files);
   std::vector<NamedFile> inputs;
-  for (const std::string& file : options.files) inputs.push_back({"input", file});
+  for (const std::string& file : files) inputs.push_back({"input", file});
   if (!options.parameters.empty()) inputs.push_back({"the parameters", options.parameters});
   const std::string file = options.output == "-" ? "" : options.output;
   require_outputs({{"-o", file}}, inputs);
   imports::JobOptions wanted;
   wanted.join.collective_patterns = options.collective_patterns;
   wanted.join.step = options.step;
-  const JobTrace job = load_traces(options.files, wanted);
+  const JobTrace job = load_traces(files, wanted);
   const RankTrace& first = job.ranks.front();
   if (first.line.works.empty()) {
     throw InputError(first.trace.file + ": " + diagnose::no_work_sentence(first.line.unrecognised));

@@ -209,7 +209,9 @@ void print_one(std::ostream& out, const PredictOptions& options, const Predicted
   print_notes(out, one.found.notes, options.detail);
   traces::print(out, one.report);
   const std::vector<predict::For> kinds = kinds_of(one.stages);
-  if (one.stages.size() > 1 || kinds != std::vector{predict::For::DataParallel}) {
+  const bool is_more = std::ranges::any_of(
+      kinds, [](predict::For kind) { return kind != predict::For::DataParallel; });
+  if (one.stages.size() > 1 || is_more) {
     print_stages(out, one.stages, kinds);
   }
   print_bubble(out, one.stages, one.step());

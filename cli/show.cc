@@ -171,7 +171,7 @@ void print_clusters(const std::vector<models::Cluster>& clusters, std::ostream& 
   table.print(out);
   out << "xN: any number of ranks in one node, or whole nodes, such as h100x64\n"
          "dovetail show NAME tells where its figures come from\n"
-         "a machine of your own: dovetail calibrate, or dovetail import nccl-tests LOG -o "
+         "your own: dovetail calibrate, or dovetail import nccl-tests LOG -o "
          "here.json\n";
 }
 

@@ -13,8 +13,8 @@ namespace dovetail::cli {
 void print_figures(std::ostream& out, const std::optional<sim::StepInterval>& interval) {
   if (!interval) return;
   print_text(out,
-             "  p10 of the step " + milliseconds(interval->p10) + ", median " +
-                 milliseconds(interval->median) + ", p90 " + milliseconds(interval->p90) + ": of " +
+             "  p10 of the step " + to_string(interval->p10) + ", median " +
+                 to_string(interval->median) + ", p90 " + to_string(interval->p90) + ": of " +
                  counted(std::int64_t{interval->draws}, "draw") +
                  " from the spread of measured kernels and collectives",
              4);
@@ -23,8 +23,8 @@ void print_figures(std::ostream& out, const std::optional<sim::StepInterval>& in
 void print_range(std::ostream& out, const std::optional<predict::StepRange>& range) {
   if (!range) return;
   print_text(out,
-             "  p5 of the step " + milliseconds(range->p5) + ", p50 " + milliseconds(range->p50) +
-                 ", p95 " + milliseconds(range->p95) +
+             "  p5 of the step " + to_string(range->p5) + ", p50 " + to_string(range->p50) +
+                 ", p95 " + to_string(range->p95) +
                  ": by how far public steps lay from their predictions (docs/machines.md)",
              4);
 }

@@ -264,6 +264,11 @@ void print_bars(std::ostream& out, const std::vector<Bar>& bars, double origin) 
   }
 }
 
+int decimals_of(double least) {
+  if (least <= 0) return 3;
+  return std::clamp(3 - static_cast<int>(std::floor(std::log10(least))), 0, 4);
+}
+
 std::string gib_text(Bytes bytes) {
   return fixed(static_cast<double>(bytes.count()) / static_cast<double>(gib(1).count()), 1);
 }

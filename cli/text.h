@@ -82,6 +82,9 @@ struct Bar {
 // One line per bar, at most 50 characters long; `origin` is where a bar has length 0.
 void print_bars(std::ostream& out, const std::vector<Bar>& bars, double origin);
 
+// How many decimals a column of figures of a prediction has: four digits of the least one, more than it is known to.
+int decimals_of(double least);
+
 // "58.9": in GiB.
 std::string gib_text(Bytes bytes);
 

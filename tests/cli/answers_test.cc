@@ -201,6 +201,14 @@ TEST_F(AnswersTest, WhatDoesNotFitIsNoAdvice) {
   EXPECT_THAT(fsdp, Not(ContainsRegex("best: .*reshard=no")));
 }
 
+TEST_F(AnswersTest, AFolderIsTheTracesInIt) {
+  const std::string folder = kSourceTree + "/tests/imports/kineto/traces/dlrm-v100x8";
+  const Ended all = ask("diagnose " + folder + "/rank*.json.gz --json");
+  EXPECT_EQ(all.code, 0);
+  EXPECT_EQ(ask("diagnose " + folder + " --json").output, all.output);
+  EXPECT_THAT(ask("diagnose " + path("")).output, HasSubstr("a folder without traces"));
+}
+
 TEST_F(AnswersTest, AFileOfTheWrongKindIsNamedWithTheNextStep) {
   const std::string plan = path("plan.json");
   ASSERT_EQ(ask("plan --workload mlp --cluster a100x8 -o " + plan).code, 0);

@@ -70,7 +70,7 @@ TEST_F(ClaimsTest, StepsThatTakeTurnsAreNotFasterThanTheirBound) {
   const Ended explore = ask("explore --workload " + workload);
   EXPECT_EQ(explore.code, 0) << explore.output;
   EXPECT_THAT(explore.output,
-              AllOf(HasSubstr("is faster than 40.000 ms"), Not(HasSubstr("does not hold"))));
+              AllOf(HasSubstr("is faster than 40 ms"), Not(HasSubstr("does not hold"))));
   EXPECT_THAT(ask("predict --plan " + path("plan.json")).output,
               HasSubstr("steps take turns in cycles of 2: 40.000 ms on average"));
 }
@@ -105,7 +105,7 @@ TEST_F(ClaimsTest, OneRankIsBoundedByItsCompute) {
       R"("world_size": 1, "all_reduce_alone": [{"bytes": 4, "us": 500}, {"bytes": 8000, "us": 900}])");
   const Ended explore = ask("explore --workload " + workload);
   EXPECT_EQ(explore.code, 0) << explore.output;
-  EXPECT_THAT(explore.output, HasSubstr("is faster than 0.060 ms"));
+  EXPECT_THAT(explore.output, HasSubstr("is faster than 60 us"));
 }
 
 // A section that says that compute is not slowed down is none.
