@@ -222,15 +222,26 @@ void print_host(std::ostream& out, const JobTrace& job, const Diagnosis& diagnos
   for (const std::string& line : host_lines(host)) print_text(out, line);
 }
 
+// The rank whose step the replay misses most.
+std::size_t worst_replayed(const Diagnosis& diagnosis) {
+  const auto worst = std::ranges::max_element(diagnosis.ranks, {}, [](const RankDiagnosis& rank) {
+    return std::abs(rank.replay.error.step);
+  });
+  return static_cast<std::size_t>(worst - diagnosis.ranks.begin());
+}
+
 void print_replay(std::ostream& out, const Diagnosis& diagnosis, const Detail& detail) {
+  const bool is_folded = !detail.all && diagnosis.ranks.size() > 1;
+  const std::vector<std::size_t> shown =
+      is_folded ? std::vector{worst_replayed(diagnosis)} : shown_ranks(diagnosis, detail);
   out << '\n';
   print_text(out,
-             "replay of the recorded schedule against the trace (every interval below holds "
-             "this error)" +
-                 of_all_ranks(diagnosis, detail));
+             std::string("replay of the recorded schedule against the trace (every interval below "
+                         "holds this error)") +
+                 (is_folded ? ", the rank with the largest; --all" : ""));
   TextTable table({"rank", "step", "exposed", "delays kept as recorded, ms a step",
                    "kernels beside collectives"});
-  for (const std::size_t r : shown_ranks(diagnosis, detail)) {
+  for (const std::size_t r : shown) {
     const RankDiagnosis& rank = diagnosis.ranks[r];
     const bool compared = rank.contention.kernels > 0;
     table.add({std::to_string(rank.rank), signed_percent(rank.replay.error.step),
@@ -258,21 +269,46 @@ void print_late(std::ostream& out, const Diagnosis& diagnosis, const Detail& det
   table.print(out);
 }
 
-void print_what_ifs(std::ostream& out, const Diagnosis& diagnosis, const Detail& detail) {
-  if (std::ranges::all_of(diagnosis.ranks, [](const RankDiagnosis& rank) {
-        return rank.forecast.what_ifs.empty();
-      })) {
-    return;
-  }
-  out << '\n';
-  print_text(out, "what a change would give, at most (simulated, ms a step)" +
-                      of_all_ranks(diagnosis, detail));
-  TextTable table({"rank change", "gain", "interval"});
-  for (const std::size_t r : shown_ranks(diagnosis, detail)) {
-    const RankDiagnosis& rank = diagnosis.ranks[r];
+// A change on the rank where it gives most, and that rank's number.
+struct MostOf {
+  diagnose::WhatIf what_if;
+  std::int64_t rank = 0;
+};
+
+// Each change once, in the order of the ranks' lists.
+std::vector<MostOf> most_of_each_change(const Diagnosis& diagnosis) {
+  std::vector<MostOf> most;
+  for (const RankDiagnosis& rank : diagnosis.ranks) {
     for (const diagnose::WhatIf& what_if : rank.forecast.what_ifs) {
-      table.add({std::to_string(rank.rank) + " " + std::string(to_string(what_if.change)),
-                 plain_ms(what_if.gain.middle), interval(what_if.gain)});
+      const auto known = std::ranges::find(most, what_if.change,
+                                           [](const MostOf& one) { return one.what_if.change; });
+      if (known == most.end()) {
+        most.push_back({what_if, rank.rank});
+      } else if (what_if.gain.middle > known->what_if.gain.middle) {
+        *known = {what_if, rank.rank};
+      }
+    }
+  }
+  return most;
+}
+
+void print_what_ifs(std::ostream& out, const Diagnosis& diagnosis, const Detail& detail) {
+  const std::vector<MostOf> most = most_of_each_change(diagnosis);
+  if (most.empty()) return;
+  const bool is_folded = !detail.all && diagnosis.ranks.size() > 1;
+  out << '\n';
+  print_text(out, std::string("what a change would give, at most (simulated, ms a step)") +
+                      (is_folded ? ", on the rank where it gives most; --all" : ""));
+  TextTable table({"rank change", "gain", "interval"});
+  const auto add = [&table](std::int64_t rank, const diagnose::WhatIf& what_if) {
+    table.add({std::to_string(rank) + " " + std::string(to_string(what_if.change)),
+               plain_ms(what_if.gain.middle), interval(what_if.gain)});
+  };
+  if (is_folded) {
+    for (const MostOf& one : most) add(one.rank, one.what_if);
+  } else {
+    for (const RankDiagnosis& rank : diagnosis.ranks) {
+      for (const diagnose::WhatIf& what_if : rank.forecast.what_ifs) add(rank.rank, what_if);
     }
   }
   table.print(out);

@@ -431,8 +431,7 @@ void print_bound(std::ostream& out, const Sweep& sweep) {
         "; ";
   }
   line += "no schedule of " + sweep.bounded_schedules + " is faster than " +
-          to_string(*sweep.lower_bound) + " on this model: gap " +
-          fixed(sweep.gap * 100, 2) + " %";
+          to_string(*sweep.lower_bound) + " on this model: gap " + fixed(sweep.gap * 100, 2) + " %";
   constexpr double kNone = 5e-5;  // printed as 0.00 %
   print_text(out, line + (sweep.gap < kNone ? ": it is optimal on this model" : ""));
 }
@@ -624,8 +623,7 @@ void print_several(std::ostream& out, const ExploreOptions& options,
     table.add({one.given.workload, one.about.summary.cluster,
                std::to_string(one.planner.program().world_size),
                fixed(step_ns(best) / 1e6, decimals_of(step_ns(best) / 1e6)),
-               fixed(us(best.candidate.summary.exposed_ns) / 1e3,
-                     decimals_of(step_ns(best) / 1e6)),
+               fixed(us(best.candidate.summary.exposed_ns) / 1e3, decimals_of(step_ns(best) / 1e6)),
                one.sweep.lower_bound ? fixed(one.sweep.gap * 100, 2) + " %" : "-",
                ddp ? fixed((step_ns(*ddp) / step_ns(best) - 1) * 100, 1, "+") + " %" : "-",
                best.candidate.name()});

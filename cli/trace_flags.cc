@@ -10,7 +10,9 @@ namespace {
 
 void bind_files(CLI::App& command, std::vector<std::string>& files,
                 std::vector<std::string>& patterns, std::string& step) {
-  command.add_option("files", files, "traces (.json, .json.gz): one rank's, or one of each rank; or a folder of them")
+  command
+      .add_option("files", files,
+                  "traces (.json, .json.gz): one rank's, or one of each rank; or a folder of them")
       ->required();
   command.add_option("--collective-pattern", patterns,
                      "part of the names of kernels that communicate (default: nccl, rccl, msccl)");
