@@ -191,12 +191,17 @@ TEST_F(AnswersTest, NothingIsToBeSetWhereTheHostIsWaitedFor) {
   EXPECT_THAT(ask("diagnose " + kResnetTrace).output, StartsWith("set:   nothing"));
 }
 
+// GPT-2 has 475 MiB of parameters and as much of gradients.
 TEST_F(AnswersTest, WhatDoesNotFitIsNoAdvice) {
-  const std::string model = "explore --workload llama2_70b:dtype=bf16 --cluster h100x64 ";
-  const std::string ddp = ask(model + "--policies ddp").output;
+  std::string machine = read_file(kShippedCluster);
+  const std::string memory = R"("memory_bytes": 85899345920)";
+  machine.replace(machine.find(memory), memory.size(), R"("memory_bytes": 600000000)");
+  write_file(path("small.json"), machine);
+  const std::string gpt2 = "explore --workload gpt2 --cluster " + path("small.json");
+  const std::string ddp = ask(gpt2 + " --policies ddp,ddp:mode=view").output;
   EXPECT_THAT(ddp, StartsWith("set:   nothing: none of these fits into memory\n"));
   EXPECT_THAT(ddp, AllOf(HasSubstr("--policies fsdp"), HasSubstr("best: none fits")));
-  const std::string fsdp = ask(model + "--policies fsdp,fsdp:reshard=no").output;
+  const std::string fsdp = ask(gpt2 + " --policies fsdp,fsdp:reshard=no").output;
   EXPECT_THAT(fsdp, HasSubstr(" does not fit "));
   EXPECT_THAT(fsdp, Not(ContainsRegex("best: .*reshard=no")));
 }
