@@ -37,7 +37,9 @@ std::filesystem::path own_file() {
   const void* const here = reinterpret_cast<const void*>(&data_dir);
   if (::dladdr(here, &found) == 0 || found.dli_fname == nullptr) return file;
   const std::filesystem::path library = found.dli_fname;
-  return library.extension() == ".so" ? std::filesystem::absolute(library, unreadable) : file;
+  const std::string name = library.filename().string();  // libdovetail.so.0.1, _core.abi3.so
+  const bool is_library = name.ends_with(".so") || name.find(".so.") != std::string::npos;
+  return is_library ? std::filesystem::absolute(library, unreadable) : file;
 }
 
 std::string now_as(const char* format) {
@@ -53,10 +55,13 @@ std::string now_as(const char* format) {
 std::string data_dir() {
   const char* const given = std::getenv("DOVETAIL_DATA");
   if (given != nullptr && *given != '\0') return given;
-  const std::filesystem::path file = own_file();
-  const std::filesystem::path installed =
-      file.parent_path().parent_path() / "share" / "dovetail" / "models";
-  if (!file.empty() && holds_data(installed)) return installed.string();
+  // PREFIX/bin/dovetail, PREFIX/lib/libdovetail.so or PREFIX/lib/MACHINE/libdovetail.so
+  std::filesystem::path prefix = own_file().parent_path();
+  for (int up = 0; up < 2 && prefix.has_relative_path(); ++up) {
+    prefix = prefix.parent_path();
+    const std::filesystem::path installed = prefix / "share" / "dovetail" / "models";
+    if (holds_data(installed)) return installed.string();
+  }
   return DOVETAIL_DATA_DIR;
 }
 

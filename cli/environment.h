@@ -1,8 +1,8 @@
 // What the tool finds by itself: its data, its CUDA module, and how wide the terminal is.
 //
-//   DOVETAIL_DATA         folder with workloads/ and clusters/. Default: share/dovetail/models beside the
-//                         folder of the executable or of the library that holds this code (an installed tool or Python
-//                         module), else models/ of the source tree
+//   DOVETAIL_DATA         folder with workloads/ and clusters/. Default: share/dovetail/models beside the folder, or the
+//                         folder above it, of the executable or of the library that holds this code (an installed tool,
+//                         Python module or libdovetail.so), else models/ of the source tree
 //   DOVETAIL_CUDA_MODULE  the CUDA module. Default: beside the executable
 //   COLUMNS               width of texts. Default: that of the terminal, else 80
 //   NO_COLOR              set to anything: no colours on a terminal; so with TERM=dumb

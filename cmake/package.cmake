@@ -2,6 +2,8 @@
 #
 #   PREFIX/bin/dovetail                      finds its data beside itself, so that PREFIX may be moved
 #   PREFIX/lib/dovetail/libdovetail_cuda.so  where it was built; not in the package, for Debian has no NCCL 2.28
+#   PREFIX/lib/libdovetail.so                for C++ programs, with PREFIX/include/dovetail and PREFIX/lib/cmake/dovetail, where
+#                                            DOVETAIL_LIBRARY is on; not in the package (docs/cpp.md)
 #   PREFIX/share/dovetail/models             machines and measured steps
 #   PREFIX/share/dovetail/yardsticks         public measurements, with their origin
 #   PREFIX/share/dovetail/python             dovetail_torch
@@ -14,6 +16,18 @@ set(WRITTEN ${CMAKE_BINARY_DIR}/written)
 install(TARGETS dovetail RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(TARGET dovetail_cuda)
   install(TARGETS dovetail_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/dovetail COMPONENT cuda)
+endif()
+if(DOVETAIL_LIBRARY)
+  include(CMakePackageConfigHelpers)
+  write_basic_package_version_file(${WRITTEN}/dovetailConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  set(DEV COMPONENT dev EXCLUDE_FROM_ALL)  # of component dev alone: whoever wants the tool need not build the library
+  set(DOVETAIL_CMAKE ${CMAKE_INSTALL_LIBDIR}/cmake/dovetail)
+  install(TARGETS dovetail_library EXPORT dovetail LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ${DEV}
+          INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(EXPORT dovetail FILE dovetailConfig.cmake NAMESPACE dovetail:: DESTINATION ${DOVETAIL_CMAKE} ${DEV})
+  install(FILES ${WRITTEN}/dovetailConfigVersion.cmake DESTINATION ${DOVETAIL_CMAKE} ${DEV})
+  install(FILES cli/dovetail.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dovetail ${DEV})
+  install(FILES base/error.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dovetail/base ${DEV})
 endif()
 install(DIRECTORY models/clusters models/workloads DESTINATION ${DOVETAIL_SHARE}/models)
 install(DIRECTORY yardsticks/data DESTINATION ${DOVETAIL_SHARE}/yardsticks)
@@ -56,7 +70,7 @@ set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "openmpi-bin, python3-torch")
 set(CPACK_STRIP_FILES ON)
-set(CPACK_INSTALL_CMAKE_PROJECTS "${CMAKE_BINARY_DIR};${PROJECT_NAME};Unspecified;/")  # all but COMPONENT cuda
+set(CPACK_INSTALL_CMAKE_PROJECTS "${CMAKE_BINARY_DIR};${PROJECT_NAME};Unspecified;/")  # all but COMPONENTs cuda and dev
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE
     WORLD_READ WORLD_EXECUTE)

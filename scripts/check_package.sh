@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Packs the tool as a Debian package, looks at it with lintian where that is installed, installs it into a fresh
-# Debian 12 (scripts/fresh_root.sh), and runs the first example of docs/tour.md from there.
+# Debian 12 (scripts/fresh_root.sh), and runs the first example of docs/tour.md from there. Then installs the library for C++
+# programs into a folder, and builds and runs the example of docs/cpp.md against it.
 #
 #   sudo scripts/check_package.sh                 a package for any x86-64: builds the preset `package`
 #   sudo scripts/check_package.sh --build DIR     packs what DIR holds already (scripts/test.sh: build). It is
@@ -27,6 +28,27 @@ run_example() {
   echo "check_package: as in docs/tour.md: $words"
 }
 
+# Builds docs/examples/cpp as somebody else's project against what FOLDER installs into a folder that is then moved: it must
+# print what docs/cpp.md shows.
+check_library() {
+  local place
+  grep -q '^DOVETAIL_LIBRARY:BOOL=ON' "$1/CMakeCache.txt" || { echo "skipped: $1 was configured without DOVETAIL_LIBRARY"; return; }
+  place=$(mktemp -d)
+  for component in Unspecified dev; do
+    cmake --install "$1" --component "$component" --prefix "$place/first" >"$place/install.log" || { cat "$place/install.log"; return 1; }
+  done
+  mv "$place/first" "$place/prefix"
+  cmake -S docs/examples/cpp -B "$place/example" -D CMAKE_PREFIX_PATH="$place/prefix" --log-level=NOTICE
+  cmake --build "$place/example" >/dev/null
+  diff <(env -u DOVETAIL_DATA "$place/example/thresholds") \
+    <(awk '/^\$ .*thresholds$/ { found = 1; next } found && /^```/ { exit } found' docs/cpp.md) ||
+    { echo "check_package: the C++ example prints something else than docs/cpp.md"; return 1; }
+  grep -q '^thresholds: DOVETAIL_DATA: /nowhere: expected a folder' <(DOVETAIL_DATA=/nowhere "$place/example/thresholds" 2>&1) ||
+    { echo "check_package: the C++ example does not catch the library's InputError"; return 1; }
+  rm -rf "$place"
+  echo "check_package: the C++ example builds against the installed library and prints what docs/cpp.md shows"
+}
+
 inside() {
   export DEBIAN_FRONTEND=noninteractive
   apt-get -q update >/dev/null
@@ -50,8 +72,9 @@ if [[ ${1:-} == --build ]]; then
   folder=$2
 else
   cmake --preset package --log-level=NOTICE
-  cmake --build "$folder" -j "$(nproc)" --target dovetail
+  cmake --build "$folder" -j "$(nproc)" --target dovetail dovetail_library
 fi
+check_library "$folder"
 rm -f "$folder"/dovetail_*.deb
 (cd "$folder" && cpack -G DEB >cpack.log 2>&1) || { cat "$folder/cpack.log"; exit 1; }
 deb=$(realpath "$folder"/dovetail_*.deb)

@@ -8,8 +8,8 @@
 #   setup    install what is missing (scripts/setup.sh)
 #   format   clang-format finds nothing to change
 #   layers   who may include whom (scripts/check_layers.py)
-#   build    the release preset, warnings are errors: the tool, the benchmarks, and the tests of step
-#            `test`; with the CUDA module where nvcc is installed
+#   build    the release preset, warnings are errors: the tool, the C++ library, the benchmarks, and the tests of
+#            step `test`; with the CUDA module where nvcc is installed
 #   asan     every test, under the address and undefined-behaviour sanitizers (the tests' own code under
 #            the former only)
 #   test     what depends on optimised code: the tests of exec/ and sim/ in the release build, every case of
@@ -22,8 +22,8 @@
 #            Debian's python3-torch where it is missing: 170 packages, 147 MB to fetch, 634 MB on disk
 #   report   the HTML reports in headless Chromium (scripts/check_report.py). Installs Debian's chromium and
 #            chromium-driver where they are missing: 131 MB to fetch, 440 MB on disk
-#   package  a Debian package of step `build`, installed and run in a fresh Debian 12 (scripts/check_package.sh).
-#            Installs Debian's mmdebstrap where it is missing
+#   package  a Debian package of step `build`, installed and run in a fresh Debian 12, and a foreign program built
+#            against the installed C++ library (scripts/check_package.sh). Installs Debian's mmdebstrap where it is missing
 #   python   the Python package as a wheel in a fresh environment, its tests, types, pages and notebooks
 #            (scripts/check_python.py): compiles the tool once more, as code that a library may hold, and fetches
 #            about 150 MB of Python packages
@@ -140,8 +140,8 @@ build_release() {
   local cuda=AUTO cold=OFF
   { command -v nvcc || [[ -x /usr/local/cuda/bin/nvcc ]]; } >/dev/null && cuda=ON
   [[ -e /dev/nvidiactl ]] || cold=ON
-  configure release -D DOVETAIL_CUDA="$cuda" -D DOVETAIL_CUDA_COLD="$cold" &&
-    build build dovetail dovetail_benchmarks advice_test testbed_test exec_test exec_property_test schedule_property_test sim_test
+  configure release -D DOVETAIL_CUDA="$cuda" -D DOVETAIL_CUDA_COLD="$cold" -D DOVETAIL_LIBRARY=ON &&
+    build build dovetail dovetail_library dovetail_benchmarks advice_test testbed_test exec_test exec_property_test schedule_property_test sim_test
 }
 
 build_asan() { configure_asan && with_large_pages build build-asan all; }
