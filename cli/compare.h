@@ -13,6 +13,7 @@
 namespace dovetail::cli {
 
 struct CompareOptions {
+  std::string data_dir;
   std::string first;  // a predicted trace, where the second is the measurement of it
   std::string second;
   std::string perfetto;   // Chrome JSON to write; empty: none

@@ -11,7 +11,6 @@
 
 #include "base/count.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
@@ -76,6 +75,11 @@ std::string clusters_json(const CompareOptions& options, const std::vector<Clust
   return document.dump(1) + "\n";
 }
 
+bool is_cluster(const std::string& given, const std::string& data_dir) {
+  return imports::is_cluster_file(given) ||
+         models::is_shipped_cluster(given, data_dir + "/clusters");
+}
+
 void print_only(std::ostream& out, const std::string& file, const std::vector<std::string>& names) {
   for (const std::string& name : names) print_text(out, "only in " + file + ": " + name);
 }
@@ -83,8 +87,8 @@ void print_only(std::ostream& out, const std::string& file, const std::vector<st
 }  // namespace
 
 bool are_clusters(const CompareOptions& options) {
-  const bool first = imports::is_cluster_file(options.first);
-  const bool second = imports::is_cluster_file(options.second);
+  const bool first = is_cluster(options.first, options.data_dir);
+  const bool second = is_cluster(options.second, options.data_dir);
   if (first == second) return first;
   throw InputError("compare: " + (first ? options.first : options.second) +
                    " is a cluster, and so has to be " + (first ? options.second : options.first));
@@ -99,8 +103,9 @@ void compare_clusters(const CompareOptions& options, std::ostream& out) {
   refuse(options.page.wanted(), "--html");
   require_outputs({document_file(options.document)},
                   {{"--cluster", options.first}, {"--cluster", options.second}});
-  const models::Cluster first = models::parse_cluster(options.first, read_file(options.first));
-  const models::Cluster second = models::parse_cluster(options.second, read_file(options.second));
+  const std::string shipped = options.data_dir + "/clusters";
+  const models::Cluster first = models::load_cluster(options.first, shipped);
+  const models::Cluster second = models::load_cluster(options.second, shipped);
   const std::vector<ClusterRow> rows = models::rows_of_both(first, second);
   if (rows.empty()) {
     throw InputError("compare: " + options.first + " and " + options.second +

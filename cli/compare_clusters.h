@@ -1,4 +1,4 @@
-// dovetail compare of two cluster files: the bus bandwidth of each collective, world and size, and its ratio.
+// dovetail compare of two machines, shipped ones or files: the bus bandwidth of each collective, world and size, and its ratio.
 //
 //   all-reduce over 8 ranks
 //     size   before.json GB/s  today.json GB/s  ratio
@@ -14,7 +14,7 @@
 
 namespace dovetail::cli {
 
-// Whether both files are clusters. Throws InputError where one of them is, and the other no cluster.
+// Whether both are names or files of clusters. Throws InputError where one of them is, and the other no cluster.
 bool are_clusters(const CompareOptions& options);
 
 // Throws InputError for options that are about traces, and where no table is in both.

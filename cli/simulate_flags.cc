@@ -230,14 +230,16 @@ void bind_compare(CLI::App& app, CompareOptions& options, Action& action) {
   CLI::App& command = *app.add_subcommand(
       "compare",
       "a predicted trace beside a measured one, what moved between any two, or two machines");
+  options.data_dir = data_dir();
   command
       .add_option("first", options.first,
-                  "trace of plan, predict or run, or of PyTorch's profiler; or a cluster file")
+                  "trace of plan, predict or run, or of PyTorch's profiler; or a machine: shipped, "
+                  "or a cluster file")
       ->required();
   command
       .add_option("second", options.second,
                   "to lay beside it: of run beside its prediction, any other trace, or another "
-                  "cluster file")
+                  "machine")
       ->required();
   command.add_option("--perfetto", options.perfetto,
                      "write both as one Perfetto file; compressed as NAME.gz");
@@ -250,7 +252,8 @@ void bind_compare(CLI::App& app, CompareOptions& options, Action& action) {
       "  dovetail compare predicted.json measured.json --perfetto both.json.gz --csv\n"
       "  dovetail compare measured-before.json measured-after.json\n"
       "  dovetail compare before.pt.trace.json.gz after.pt.trace.json.gz\n"
-      "  dovetail compare last-month.json today.json      # clusters of import nccl-tests");
+      "  dovetail compare last-month.json today.json      # clusters of import nccl-tests\n"
+      "  dovetail compare a100x8 today.json");
   bind_action(command, options, action, compare);
 }
 

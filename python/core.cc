@@ -17,10 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-#include "cli/environment.h"
-#include "cli/evaluate.h"
-#include "cli/front_door.h"
+#include "cli/dovetail.h"
 
 namespace nb = nanobind;
 
@@ -28,14 +25,8 @@ namespace {
 
 std::string answer(const std::vector<std::string>& words) {
   std::ostringstream out;
-  static_cast<void>(dovetail::cli::answer(words, out));
+  static_cast<void>(dovetail::answer(words, out));
   return out.str();
-}
-
-// Has the tool's data at hand, or says what is missing.
-std::string checked_data() {
-  dovetail::cli::check_environment();
-  return dovetail::cli::data_dir();
 }
 
 }  // namespace
@@ -47,13 +38,9 @@ NB_MODULE(_core, module) {
   module.def("answer", &answer, nb::arg("words"), nb::call_guard<nb::gil_scoped_release>(),
              "What the tool prints for these words, those behind `dovetail` on a command line. "
              "Raises InputError with the tool's sentence, and DeviceError.");
-  nb::class_<dovetail::cli::Evaluator>(module, "Evaluator",
-                                       "Answers lines as `dovetail evaluate` does.")
-      .def("__init__",
-           [](dovetail::cli::Evaluator* self) {
-             new (self) dovetail::cli::Evaluator(checked_data());
-           })
-      .def("answer", &dovetail::cli::Evaluator::answer, nb::arg("line"),
+  nb::class_<dovetail::Evaluator>(module, "Evaluator", "Answers lines as `dovetail evaluate` does.")
+      .def(nb::init<>())
+      .def("answer", &dovetail::Evaluator::answer, nb::arg("line"),
            nb::call_guard<nb::gil_scoped_release>(),
            "The answer to a JSON line, as JSON; {\"error\": ...} for one that is wrong.");
 }

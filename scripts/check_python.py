@@ -40,6 +40,8 @@ if best is not None and best.mfu is not None:
 plan: dv.Plan = dv.plan(dv.Workload("resnet50"), "a100x8", policy="ddp")
 step: float = dv.predict(plan)[0].step_us
 rows: int = len(dv.explore("resnet50", "a100x8", policies=["ddp"]).rows)
+ratio: float = dv.compare(dv.Machine("a100x16_ib"), "h100x16_tcpxo").rows[0].ratio
+moved: dv.Difference = dv.compare(plan, plan)
 
 
 @dv.policy(mode="copy")
@@ -153,7 +155,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="dovetail-check-") as work:
         here_notebooks = pathlib.Path(work) / "docs" / "notebooks"  # what a page or notebook writes stays out of the tree
         here_notebooks.mkdir(parents=True)
-        (pathlib.Path(work) / "tests").symlink_to(ROOT / "tests")
+        for data in ("tests", "models", "traces", "yardsticks"):  # which pages and notebooks read
+            (pathlib.Path(work) / data).symlink_to(ROOT / data)
         inside = {"cwd": work, "env": env}
         if "tests" in parts:
             for test in sorted((ROOT / "tests" / "python").glob("*_test.py")):

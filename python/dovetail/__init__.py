@@ -23,14 +23,15 @@ from dovetail.commands import (clusters, compare, diagnose, explore, export, pla
 from dovetail.evaluator import Evaluation, Evaluator
 from dovetail.inputs import Job, Machine, Trace, Workload
 from dovetail.own_policy import Gradient, OwnPolicy, policy
-from dovetail.results import (Comparison, Diagnosis, Difference, Exploration, Explorations, Export, Finding, Interval,
-                              JobExploration, JobRow, Pair, Plan, PolicyRow, Prediction, Predictions, Result, Stage)
+from dovetail.results import (BandwidthRow, Comparison, Diagnosis, Difference, Exploration, Explorations, Export, Finding, Interval,
+                              JobExploration, JobRow, MachineComparison, Pair, Plan, PolicyRow, Prediction, Predictions, Result, Stage)
 
 __version__ = version()
 
 __all__ = [
-    "Comparison", "DeviceError", "Diagnosis", "Difference", "Evaluation", "Evaluator", "Exploration", "Explorations", "Export",
-    "Finding", "Gradient", "InputError", "Interval", "Job", "JobExploration", "JobRow", "Machine", "OwnPolicy", "Pair", "Plan",
-    "PolicyRow", "Prediction", "Predictions", "Result", "Stage", "Trace", "Workload", "call", "clusters", "compare",
-    "diagnose", "explore", "export", "plan", "policies", "policy", "predict", "version", "workloads"
+    "BandwidthRow", "Comparison", "DeviceError", "Diagnosis", "Difference", "Evaluation", "Evaluator", "Exploration",
+    "Explorations", "Export", "Finding", "Gradient", "InputError", "Interval", "Job", "JobExploration", "JobRow", "Machine",
+    "MachineComparison", "OwnPolicy", "Pair", "Plan", "PolicyRow", "Prediction", "Predictions", "Result", "Stage", "Trace",
+    "Workload", "call", "clusters", "compare", "diagnose", "explore", "export", "plan", "policies", "policy", "predict",
+    "version", "workloads"
 ]

@@ -52,7 +52,11 @@ def made_file(words: Words, option: str, name: str) -> Tuple[str, str]:
 
 
 def _call_in(folder: str, words: Words) -> str:
-    given = [_written(folder, word) if isinstance(word, Document) else str(word) for word in words]
+    texts: Dict[str, str] = {}
+    given = [os.path.join(folder, _own_name(word, texts)) if isinstance(word, Document) else str(word) for word in words]
+    for name, text in texts.items():
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
     try:
         return _without(folder, _core.answer(given))
     except (InputError, DeviceError) as error:
@@ -63,11 +67,14 @@ def _without(folder: str, text: str) -> str:
     return text.replace(os.path.join(folder, "out") + os.sep, "").replace(folder + os.sep, "")
 
 
-def _written(folder: str, document: Document) -> str:
-    path = os.path.join(folder, document.name)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(document.text)
-    return path
+def _own_name(document: Document, texts: Dict[str, str]) -> str:
+    """The document's name, and it in `texts`; "plan-2.json" where that is the name of another one."""
+    stem, ending = os.path.splitext(document.name)
+    name, number = document.name, 1
+    while texts.setdefault(name, document.text) != document.text:
+        number += 1
+        name = f"{stem}-{number}{ending}"
+    return name
 
 
 def document_of(words: Words) -> Dict[str, Any]:

@@ -4,16 +4,17 @@ SPDX-License-Identifier: Apache-2.0
 """
 
 import os
-from typing import Any, List, Optional, Sequence, Tuple, Union, overload
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Type, Union, overload
 
-from dovetail._tool import InputError, Word, call, document_of, flags, made_file
+from dovetail._tool import Document, InputError, Word, call, document_of, flags, made_file
 from dovetail.inputs import Job, Machine, PathLike, Subject, Trace, Workload, machine_words, subject_of
 from dovetail.own_policy import OwnPolicy, plan_of
-from dovetail.results import (AnyExploration, Comparison, Diagnosis, Difference, Exploration, Explorations, Export,
-                              JobExploration, Plan, Predictions)
+from dovetail.results import (AnyComparison, AnyExploration, Comparison, Diagnosis, Difference, Exploration, Explorations, Export,
+                              JobExploration, MachineComparison, Plan, Predictions)
 
 MachineLike = Union[Machine, str, None]
 PolicyLike = Union[str, OwnPolicy, Plan]
+Comparable = Union[Machine, Plan, Trace, PathLike]
 Sizes = Union[str, int, Sequence[Union[str, int]], None]
 
 
@@ -155,11 +156,39 @@ def export(what: Union[Plan, Job, PathLike], to: str, path: Optional[PathLike] =
     return made
 
 
-def compare(first: PathLike, second: PathLike, **options: Any) -> Union[Comparison, Difference]:
-    """A predicted trace beside its measurement, or what moved between any two traces. options: perfetto (a file to write)."""
-    words: List[Word] = ["compare", os.fspath(first), os.fspath(second), *flags(**options)]
+def _compared_word(given: Comparable) -> Word:
+    if isinstance(given, Machine):
+        return given._word()
+    if isinstance(given, Plan):  # as it is predicted
+        return Document(given.name, made_file(["predict", given.as_word()], "--trace", "trace.json")[0])
+    if isinstance(given, Trace):
+        if len(given.files) != 1:
+            raise InputError(f"compare: {given} is of {len(given.files)} ranks: name the file of one of them")
+        return given.files[0]
+    return os.fspath(given)
+
+
+@overload
+def compare(first: Machine, second: Union[Machine, PathLike]) -> MachineComparison: ...
+@overload
+def compare(first: Plan, second: Plan, **options: Any) -> Difference: ...
+@overload
+def compare(first: Comparable, second: Comparable, **options: Any) -> AnyComparison: ...
+
+
+def compare(first: Comparable, second: Comparable, **options: Any) -> AnyComparison:
+    """Two of a kind beside each other.
+
+    traces    files of predict, plan and run: a predicted one beside its measurement is a Comparison, any others are a Difference,
+              what moved between them; two profiler traces are a Difference of their last steps
+    plans     each as it is predicted: two of them are a Difference, one beside the trace of its run is a Comparison
+    machines  a MachineComparison: the bus bandwidth of every collective that both have measured
+    options   perfetto: a file to write with both traces
+    """
+    words: List[Word] = ["compare", _compared_word(first), _compared_word(second), *flags(**options)]
     found = document_of(words)
-    return Comparison(words, found) if found["kind"] == "comparison" else Difference(words, found)
+    kinds: Dict[str, Type[AnyComparison]] = {"comparison": Comparison, "difference": Difference, "clusters": MachineComparison}
+    return kinds[found["kind"]](words, found)
 
 
 def _names(what: str, key: str) -> List[str]:

@@ -155,8 +155,16 @@ class Machine:
         return _saved(f"machine {self.name}", self.document, path)
 
     def _words(self) -> List[Word]:
-        name: Word = self.name if self.document is None else Document(self.name, self.document)
-        return ["--cluster", name, *flags(what_if=self.changes)]
+        return ["--cluster", self._named(), *flags(what_if=self.changes)]
+
+    def _named(self) -> Word:
+        return self.name if self.document is None else Document(self.name, self.document)
+
+    def _word(self) -> Word:
+        """It alone, where a command takes no changes of it."""
+        if self.changes:
+            raise InputError(f"compare: {self.name} with {self.changes}: only what was measured is compared: leave out the changes")
+        return self._named()
 
 
 def machine_words(machine: Union["Machine", str, None]) -> List[Word]:

@@ -144,6 +144,13 @@ class PolicyRow:
         return f"PolicyRow({self.spec or self.policy!r}, {_ms(self.step_us)}, exposed {_ms(self.exposed_us)}{fit})"
 
 
+class TextResult(Result):
+    """One that has no page: a notebook shows its text."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.report())}</pre>"
+
+
 class OnMachine(Result):
     """What was tried on one machine."""
 
@@ -288,7 +295,7 @@ class Pair:
     gap_percent: Optional[float]
 
 
-class Explorations(Result):
+class Explorations(TextResult):
     """Several workloads or machines: a Pair each in `rows`, the Exploration of each in `each`."""
 
     @property
@@ -304,9 +311,6 @@ class Explorations(Result):
 
     def html(self) -> str:
         raise InputError("explore: the page is of one workload on one machine: give one of each")
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.report())}</pre>"
 
     def __repr__(self) -> str:
         return f"<Explorations: {len(self.rows)} pairs of workload and machine; predicted>"
@@ -507,7 +511,7 @@ class Comparison(Result):
         return f"<Comparison: step {self.step_time}>"
 
 
-class Difference(Result):
+class Difference(TextResult):
     """What moved between two traces, the largest change first; change = second - first, microseconds."""
 
     @property
@@ -520,6 +524,29 @@ class Difference(Result):
 
     def __repr__(self) -> str:
         return f"<Difference: {len(self.rows)} classes of ops and collectives>"
+
+
+@dataclass(frozen=True)
+class BandwidthRow:
+    """A collective of one size on two machines: bus bandwidth as nccl-tests defines it, 10^9 bytes per second."""
+    collective: str
+    ranks: int
+    size_bytes: int
+    first_busbw_gb_per_s: float
+    second_busbw_gb_per_s: float
+    ratio: float  # second / first
+
+
+class MachineComparison(TextResult):
+    """What two machines have in common: collectives over as many ranks, at the sizes of either that both cover."""
+
+    @property
+    def rows(self) -> List[BandwidthRow]:
+        return [_row(BandwidthRow, row) for row in self.document["rows"]]
+
+    def __repr__(self) -> str:
+        ratios = [row.ratio for row in self.rows]
+        return f"<MachineComparison: {len(ratios)} sizes of collectives, ratio {min(ratios):.2f} to {max(ratios):.2f}>"
 
 
 class Export:
@@ -543,4 +570,5 @@ class Export:
         return f"<pre>{html.escape(self.report)}\n{html.escape(self.text)}</pre>"
 
 
+AnyComparison = Union[Comparison, Difference, MachineComparison]
 AnyExploration = Union[Exploration, Explorations, JobExploration]

@@ -282,6 +282,14 @@ TEST_F(AnswersTest, TwoMachinesAreComparedSizeBySize) {
               StartsWith("collective,ranks,size_bytes,first_busbw_gb_per_s,"));
 }
 
+// Whatever a100x8 is, it is as fast as its own file.
+TEST_F(AnswersTest, AShippedMachineIsComparedByItsName) {
+  const Ended same = ask("compare a100x8 " + kShippedCluster);
+  EXPECT_EQ(same.code, 0) << same.output;
+  EXPECT_THAT(same.output, AllOf(HasSubstr("all-reduce over 8 ranks"), HasSubstr("  1.00\n")));
+  EXPECT_THAT(refused("compare a100x8 absent.json"), HasSubstr("so has to be absent.json"));
+}
+
 TEST(TextTable, BreaksTitlesThenSparesColumnsThenCutsTexts) {
   cli::TextTable table({"name of it", "a", "number", "words"});
   table.texts({"words"}).spares({"number"});

@@ -140,8 +140,49 @@ class Commands(unittest.TestCase):
                 files.append(os.path.join(folder, policy + ".json"))
                 dv.predict(dv.plan("resnet50", "a100x8", policy), trace=files[-1])
             moved = dv.compare(*files)
-        self.assertIsInstance(moved, dv.Difference)
-        self.assertGreater(len(moved.rows), 0)
+            self.assertIsInstance(moved, dv.Difference)
+            self.assertGreater(len(moved.rows), 0)
+            plans = [dv.plan("resnet50", "a100x8", policy) for policy in ("ddp", "no-overlap")]
+            self.assertEqual(dv.compare(*plans).rows, moved.rows)
+            self.assertEqual(dv.compare(plans[0], files[1]).rows, moved.rows)
+            self.assertIn("no-overlap second", dv.compare(*plans).report())
+            self.assertIn("<pre>", moved._repr_html_())
+
+    def test_compare_of_a_plan_with_its_run(self):
+        plan = dv.plan("mlp", "a100x2_nv12", "ddp")
+        with tempfile.TemporaryDirectory() as folder:
+            run = os.path.join(folder, "run.json")
+            ended = told("run", plan.save(os.path.join(folder, "plan.json")), "--ranks", "2", "--rounds", "1", "--steps", "2", "--trace", run)
+            self.assertEqual(ended.returncode, 0, ended.stderr)
+            found = dv.compare(plan, run)
+            self.assertIsInstance(found, dv.Comparison)
+            self.assertEqual(found.step_time["predicted_us"], plan.step_us)
+            self.assertEqual(len(found.to_pandas()), len(plan.buckets))
+
+    def test_compare_of_two_machines(self):
+        found = dv.compare(dv.Machine("a100x16_ib"), dv.Machine("h100x16_tcpxo"))
+        self.assertIsInstance(found, dv.MachineComparison)
+        self.assertEqual(found.document, command("compare", "a100x16_ib", "h100x16_tcpxo", "--json"))
+        for row in found.rows:
+            self.assertAlmostEqual(row.ratio, row.second_busbw_gb_per_s / row.first_busbw_gb_per_s)
+        self.assertEqual({(row.collective, row.ranks) for row in found.rows}, {("all-reduce", 16)})
+        log = SOURCE / "tests" / "fuzz" / "corpus" / "nccl-tests" / "two_runs.log"
+        own = dv.Machine.from_nccl_tests(log)
+        self.assertEqual({row.ratio for row in dv.compare(own, own).rows}, {1})
+        self.assertIn("ratio", dv.compare(own, own).report())
+        with self.assertRaisesRegex(dv.InputError, "a100x8 with link=0.5x: only what was measured is compared"):
+            dv.compare(dv.Machine("a100x8").what_if(link=0.5), "h200x8")
+        with self.assertRaisesRegex(dv.InputError, "a100x8 is a cluster, and so has to be plan.json"):
+            dv.compare(dv.Machine("a100x8"), dv.plan("resnet50", "a100x8"))
+
+    def test_plans_of_one_name_are_told_apart(self):
+        plans = [dv.plan("resnet50", "a100x8", policy) for policy in ("ddp", "no-overlap", "ddp", "no-overlap")]
+        rows = dv.predict(plans).rows
+        self.assertEqual([row.step_us for row in rows], [plan.step_us for plan in plans])
+        self.assertNotEqual(rows[0].step_us, rows[1].step_us)
+        self.assertEqual([row.plan for row in rows], ["plan.json", "plan-2.json"] * 2)
+        row = next(row for row in dv.explore("resnet50", "a100x8", policies=plans[:2]).rows if row.policy == "plan-2.json")
+        self.assertEqual(row.step_us, plans[1].step_us)
 
     def test_lists(self):
         self.assertIn("a100x8", dv.clusters())
@@ -242,7 +283,8 @@ class Values(unittest.TestCase):
 
     def test_fields_are_properties_of_the_schemas(self):
         for kind, schema, own in [(results.PolicyRow, "explore", set()), (results.JobRow, "jobs", {"interval"}),
-                                  (results.Prediction, "predict", set()), (results.Pair, "explorations", set())]:
+                                  (results.Prediction, "predict", set()), (results.Pair, "explorations", set()),
+                                  (results.BandwidthRow, "clusters", set())]:
             document = json.loads((SOURCE / "docs" / "schemas" / f"{schema}.schema.json").read_text())
             row = document["$defs"]["row"]
             names = {field.name for field in dataclasses.fields(kind)} - own
