@@ -287,7 +287,9 @@ TEST_F(AnswersTest, AShippedMachineIsComparedByItsName) {
   const Ended same = ask("compare a100x8 " + kShippedCluster);
   EXPECT_EQ(same.code, 0) << same.output;
   EXPECT_THAT(same.output, AllOf(HasSubstr("all-reduce over 8 ranks"), HasSubstr("  1.00\n")));
-  EXPECT_THAT(refused("compare a100x8 absent.json"), HasSubstr("so has to be absent.json"));
+  const Ended refused = ask("compare a100x8 absent.json");
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("a100x8 is a cluster, and so has to be absent.json"));
 }
 
 TEST(TextTable, BreaksTitlesThenSparesColumnsThenCutsTexts) {
