@@ -26,9 +26,10 @@ namespace cli {
 class Evaluator;
 }
 
-// Writes to `out` what `dovetail WORDS...` prints, and returns its exit code: 0, or 3 where a run found wrong values. Long work
-// shows itself on standard error, unless DOVETAIL_PROGRESS is "off". Throws InputError, also for words that no command
-// takes, with the command's sentence, and DeviceError where the machine failed.
+// Writes to `out` what `dovetail WORDS...` prints, and returns its exit code: 0; 3 where a run found wrong values; 130 where Ctrl-C
+// ended an exploration with what it had found (a program that handles SIGINT itself goes on to do so). Long work shows itself on
+// standard error, unless DOVETAIL_PROGRESS is "off". Throws InputError, also for words that no command takes, with the command's
+// sentence, and DeviceError where the machine failed.
 int answer(const std::vector<std::string>& words, std::ostream& out);
 
 // Answers one JSON line after another, as `dovetail evaluate` does (docs/agents.md lists the keys).

@@ -109,6 +109,9 @@ class Result:
             file.write(text)
         return os.fspath(path)
 
+    def _text_html(self) -> str:
+        return f"<pre>{html.escape(self.report())}</pre>"
+
     def _repr_html_(self) -> str:
         return (f'<iframe srcdoc="{html.escape(self.html())}" style="width:100%;height:640px;border:0" '
                 'sandbox="allow-scripts allow-popups"></iframe>')
@@ -148,7 +151,7 @@ class TextResult(Result):
     """One that has no page: a notebook shows its text."""
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.report())}</pre>"
+        return self._text_html()
 
 
 class OnMachine(Result):
@@ -438,6 +441,9 @@ class Predictions(Result):
 
     def __len__(self) -> int:
         return len(self.document["rows"])
+
+    def _repr_html_(self) -> str:
+        return super()._repr_html_() if len(self) == 1 else self._text_html()  # a page is of one plan on one machine
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{row.plan} on {row.cluster} {_ms(row.step_us)}" for row in self.rows[:3])

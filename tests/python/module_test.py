@@ -177,7 +177,9 @@ class Commands(unittest.TestCase):
 
     def test_plans_of_one_name_are_told_apart(self):
         plans = [dv.plan("resnet50", "a100x8", policy) for policy in ("ddp", "no-overlap", "ddp", "no-overlap")]
-        rows = dv.predict(plans).rows
+        found = dv.predict(plans)
+        rows = found.rows
+        self.assertIn("4 predictions", found._repr_html_())
         self.assertEqual([row.step_us for row in rows], [plan.step_us for plan in plans])
         self.assertNotEqual(rows[0].step_us, rows[1].step_us)
         self.assertEqual([row.plan for row in rows], ["plan.json", "plan-2.json"] * 2)
