@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/decimal.h"
+#include "base/json.h"
 
 namespace dovetail::cli {
 namespace {
@@ -29,6 +31,14 @@ void print_answer(std::ostream& out, const Answer& answer) {
   }
   print_text(out, "gives: " + answer.gives, kIndent);
   print_text(out, "left:  " + answer.left, kIndent);
+}
+
+nlohmann::ordered_json answer_json(const Answer& answer) {
+  nlohmann::ordered_json why = nullptr;
+  if (answer.set.empty()) {
+    why = answer.why_nothing.substr(answer.why_nothing.starts_with(": ") ? 2 : 0);
+  }
+  return {{"set", answer.set}, {"why_nothing", std::move(why)}, {"left", answer.left}};
 }
 
 std::string spread_text(const std::optional<predict::StepRange>& range,

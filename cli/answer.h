@@ -9,6 +9,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -30,6 +31,9 @@ struct Answer {
 };
 
 void print_answer(std::ostream& out, const Answer& answer);
+
+// For documents: {"set": [], "why_nothing": "it is what DDP does by itself", "left": "at most 0.1 %: ..."}.
+nlohmann::ordered_json answer_json(const Answer& answer);
 
 // " (46.1 to 52 ms)": nine of ten steps by public errors, else eight of ten draws from what was measured; "" where neither
 // is known.

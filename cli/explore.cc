@@ -130,40 +130,6 @@ struct About {
   }
 };
 
-std::string sweep_json(const Sweep& sweep, const About& about, const InputOptions& given,
-                       const schedule::Program& program) {
-  ordered_json rows = ordered_json::array();
-  for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
-    rows.push_back(row_json(sweep.rows[i]));
-    rows.back()["alike"] =
-        about.alike.empty() ? ordered_json(nullptr) : ordered_json(about.alike[i]);
-  }
-  ordered_json bound_us = nullptr;
-  if (sweep.lower_bound) bound_us = to_us(*sweep.lower_bound);
-  std::vector<std::string> notes = about.all_notes();
-  if (!sweep.bound_problem.empty()) notes.push_back(sweep.bound_problem);
-  if (sweep.interrupted) notes.emplace_back(kCutShort);
-  const schedule::ReducedGradients reduced = schedule::reduced_gradients(program);
-  const ordered_json result = {
-      {"schema", "dovetail.explore/1"},
-      {"kind", "explore"},
-      {"origin", "simulated"},
-      {"workload", given.workload},
-      {"cluster", about.summary.cluster},
-      {"world_size", program.world_size},
-      {"gradients", reduced.count},
-      {"gradient_bytes", reduced.bytes.count()},
-      {"for", std::string(sweep.framework->id)},
-      {"notes", std::move(notes)},
-      {"rows", std::move(rows)},
-      {"best", row_json(sweep.rows[sweep.best])},
-      {"lower_bound_us", bound_us},
-      {"gap_percent", sweep.lower_bound ? ordered_json(100 * sweep.gap) : nullptr},
-      {"simulated", sweep.simulated},
-      {"left_out", sweep.left_out}};
-  return result.dump(1) + "\n";
-}
-
 // A swept policy by its sizes, unless it has other options of its own.
 std::string label(const SweepRow& row) {
   if (row.candidate.plan) return *row.candidate.plan;
@@ -392,7 +358,8 @@ std::string rest_of_sweep(const Sweep& sweep) {
 }
 
 Answer answer_of_sweep(const Sweep& sweep, const About& about, const InputOptions& given,
-                       std::optional<std::size_t> now) {
+                       const schedule::Program& program) {
+  const std::optional<std::size_t> now = search::row_of_now(sweep, program);
   Answer answer{.set = way_out(sweep, given),
                 .gives = gain_of_sweep(sweep, about, now),
                 .left = rest_of_sweep(sweep)};
@@ -421,6 +388,41 @@ Answer answer_of_sweep(const Sweep& sweep, const About& about, const InputOption
   return answer;
 }
 
+std::string sweep_json(const Sweep& sweep, const About& about, const InputOptions& given,
+                       const schedule::Program& program) {
+  ordered_json rows = ordered_json::array();
+  for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
+    rows.push_back(row_json(sweep.rows[i]));
+    rows.back()["alike"] =
+        about.alike.empty() ? ordered_json(nullptr) : ordered_json(about.alike[i]);
+  }
+  ordered_json bound_us = nullptr;
+  if (sweep.lower_bound) bound_us = to_us(*sweep.lower_bound);
+  std::vector<std::string> notes = about.all_notes();
+  if (!sweep.bound_problem.empty()) notes.push_back(sweep.bound_problem);
+  if (sweep.interrupted) notes.emplace_back(kCutShort);
+  const schedule::ReducedGradients reduced = schedule::reduced_gradients(program);
+  const ordered_json result = {
+      {"schema", "dovetail.explore/1"},
+      {"kind", "explore"},
+      {"origin", "simulated"},
+      {"workload", given.workload},
+      {"cluster", about.summary.cluster},
+      {"world_size", program.world_size},
+      {"gradients", reduced.count},
+      {"gradient_bytes", reduced.bytes.count()},
+      {"for", std::string(sweep.framework->id)},
+      {"notes", std::move(notes)},
+      {"rows", std::move(rows)},
+      {"best", row_json(sweep.rows[sweep.best])},
+      {"lower_bound_us", bound_us},
+      {"gap_percent", sweep.lower_bound ? ordered_json(100 * sweep.gap) : nullptr},
+      {"answer", answer_json(answer_of_sweep(sweep, about, given, program))},
+      {"simulated", sweep.simulated},
+      {"left_out", sweep.left_out}};
+  return result.dump(1) + "\n";
+}
+
 void print_bound(std::ostream& out, const Sweep& sweep) {
   if (!sweep.bound_problem.empty()) print_text(out, sweep.bound_problem);
   if (!sweep.lower_bound) return;
@@ -446,7 +448,7 @@ std::vector<std::string> notes_on_typed(const ExploreOptions& options) {
 void print_table(std::ostream& out, const ExploreOptions& options, const Sweep& sweep,
                  const About& about, const schedule::Program& program, const InputOptions& given) {
   const std::optional<std::size_t> now = search::row_of_now(sweep, program);
-  print_answer(out, answer_of_sweep(sweep, about, given, now));
+  print_answer(out, answer_of_sweep(sweep, about, given, program));
   const schedule::ReducedGradients reduced = schedule::reduced_gradients(program);
   out << '\n';
   print_text(out, given.workload + " on " + about.summary.cluster + ": " +
@@ -641,7 +643,8 @@ report::Report page_of(const ExploreOptions& options, const PageOptions& page, E
                     .lower_bound = best.candidate.bounded ? one.sweep.lower_bound : std::nullopt,
                     .thresholds = parse_thresholds(options.thresholds, options.points),
                     .json = sweep_json(one.sweep, one.about, one.given, one.planner.program()),
-                    .next = way_out(one.sweep, one.given)});
+                    .answer = answer_of_sweep(one.sweep, one.about, one.given,
+                                              one.planner.program())});
 }
 
 std::vector<std::string> clusters_of(const ExploreOptions& options) {

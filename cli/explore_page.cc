@@ -93,8 +93,12 @@ report::Report report_of(const SweepOnPage& sweep) {
     add_timeline(report, "PyTorch DDP's default",
                  {.program = ddp.program, .costs = sweep.planner.costs(), .steady = ddp.steady});
   }
-  add_faster_curve(report);
-  report.next = sweep.next;
+  report.next = sweep.answer.set;
+  if (report.next.empty()) {
+    report.paste.clear();  // nothing is to be set anywhere
+  } else {
+    add_faster_curve(report);
+  }
   return report;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "cli/answer.h"
 #include "cli/page.h"
 #include "report/report.h"
 #include "schedule/plan_json.h"
@@ -23,8 +24,8 @@ struct SweepOnPage {
   const search::Candidate& best;
   std::optional<Duration> lower_bound;  // where it holds for the best
   std::vector<Bytes> thresholds;
-  std::string json;               // of the sweep
-  std::vector<std::string> next;  // commands that use the best
+  std::string json;  // of the sweep
+  Answer answer;     // whose lines use the best, or that says why nothing is to be set
 };
 
 report::Report report_of(const SweepOnPage& sweep);

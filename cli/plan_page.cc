@@ -16,9 +16,11 @@
 #include "frameworks/framework.h"
 #include "policies/policies.h"
 #include "predict/prediction.h"
+#include "predict/step_parts.h"
 #include "schedule/data_parallel.h"
 #include "search/sensitivity.h"
 #include "sim/interval.h"
+#include "traces/metrics.h"
 
 namespace dovetail::cli {
 namespace {
@@ -85,8 +87,13 @@ std::string file_for(const frameworks::Framework& framework, const std::string& 
 
 void add_traced(report::Report& report, const std::string& title,
                 const schedule::ScheduledProgram& program, const predict::Traced& traced) {
-  report.timelines.push_back(
-      report::timeline(traced.trace, {.title = title, .program = &program, .path = &traced.path}));
+  report.timelines.push_back(report::timeline(
+      traced.trace,
+      {.title = title,
+       .program = &program,
+       .path = &traced.path,
+       .bubbles = predict::bubbles(program, traced.trace,
+                                   traces::median_step_index(traced.trace))}));
 }
 
 void add_stages(report::Report& report, const schedule::ScheduledProgram& program,

@@ -1,4 +1,4 @@
-// Walks the compute stream of one rank of each role through the last step's window.
+// Walks the compute stream of one rank through a step's window.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "predict/step_parts.h"
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <utility>
 #include <variant>
 
 #include "schedule/id_table.h"
@@ -59,21 +60,24 @@ Purposes purposes_of(const schedule::ScheduledProgram& program) {
 
 class RankWalk {
  public:
-  RankWalk(const traces::Trace& trace, const Purposes& purposes, Rank rank)
-      : trace_(trace), purposes_(purposes), rank_(rank), window_(step_windows(trace).back()) {
+  RankWalk(const traces::Trace& trace, const Purposes& purposes, Rank rank, std::int32_t step)
+      : trace_(trace),
+        purposes_(purposes),
+        rank_(rank),
+        step_(step),
+        window_(step_windows(trace)[static_cast<std::size_t>(step)]) {
     for (const Span& span : traces::spans_of(trace, rank)) {
-      if (span.step + 1 == trace.steps && purposes.at(span.command))
-        transfers_[span.command] = &span;
+      if (span.step == step && purposes.at(span.command)) transfers_[span.command] = &span;
     }
   }
 
-  StageParts run() && {
+  RankWalk& run() {
     Instant at = window_.start;
     for (const Span& span : traces::spans_of(trace_, rank_, traces::kComputeStream)) {
       if (span.end <= at) continue;
       const Instant begin = std::clamp(span.start, at, window_.end);
       const Instant end = std::clamp(span.end, begin, window_.end);
-      parts_.bubble += begin - at;
+      stood(at, begin);
       at = end;
       const traces::CommandInfo& command = trace_.command(span.command);
       if (traces::is_compute(command.kind)) {
@@ -84,35 +88,45 @@ class RankWalk {
         waited(span, command, begin, end);
       }
     }
-    parts_.bubble += window_.end - at;
-    return parts_;
+    stood(at, window_.end);
+    return *this;
   }
 
+  [[nodiscard]] const StageParts& parts() const { return parts_; }
+  std::vector<traces::Interval> bubble() && { return traces::union_of(std::move(bubble_)); }
+
  private:
+  void stood(Instant begin, Instant end) {
+    parts_.bubble += end - begin;
+    bubble_.push_back({begin, end});
+  }
+
   // From `begin` to `end` the compute stream had nothing but this transfer.
   void communicated(const Span& transfer, Instant begin, Instant end) {
     const For purpose = *purposes_.at(transfer.command);
     Instant from = begin;
     if (purpose == For::Pipeline) {
       from = std::clamp(transfer.transfer_start.value_or(transfer.start), begin, end);
-      parts_.bubble += from - begin;
+      stood(begin, from);
     }
     parts_.exposed[static_cast<std::size_t>(purpose)] += end - from;
   }
 
   void waited(const Span& wait, const traces::CommandInfo& command, Instant begin, Instant end) {
-    const bool is_last = wait.step + 1 == trace_.steps;
-    const Span* const transfer = command.after && is_last ? transfers_.at(*command.after) : nullptr;
+    const bool is_own = wait.step == step_;
+    const Span* const transfer = command.after && is_own ? transfers_.at(*command.after) : nullptr;
     if (transfer != nullptr) return communicated(*transfer, begin, end);
-    parts_.bubble += end - begin;
+    stood(begin, end);
   }
 
   const traces::Trace& trace_;
   const Purposes& purposes_;
   Rank rank_;
+  std::int32_t step_;
   traces::StepWindow window_;
-  schedule::IdTable<CommandId, const Span*> transfers_{nullptr};  // of the last step
+  schedule::IdTable<CommandId, const Span*> transfers_{nullptr};  // of the step
   StageParts parts_;
+  std::vector<traces::Interval> bubble_;
 };
 
 }  // namespace
@@ -129,10 +143,22 @@ std::vector<StageParts> step_parts(const schedule::ScheduledProgram& program,
   for (const Rank rank : trace.ranks) {
     const auto stage = static_cast<std::int32_t>(rank.value / ranks);
     if (!stages.empty() && stages.back().stage == stage) continue;
-    stages.push_back(RankWalk(trace, purposes, rank).run());
+    stages.push_back(RankWalk(trace, purposes, rank, trace.steps - 1).run().parts());
     stages.back().stage = stage;
   }
   return stages;
+}
+
+std::map<Rank, std::vector<traces::Interval>> bubbles(const schedule::ScheduledProgram& program,
+                                                      const traces::Trace& trace,
+                                                      std::int32_t step) {
+  std::map<Rank, std::vector<traces::Interval>> all;
+  if (program.program.stages == 1) return all;
+  const Purposes purposes = purposes_of(program);
+  for (const Rank rank : trace.ranks) {
+    all[rank] = std::move(RankWalk(trace, purposes, rank, step).run()).bubble();
+  }
+  return all;
 }
 
 }  // namespace dovetail::predict

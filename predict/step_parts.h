@@ -15,11 +15,13 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "base/units.h"
 #include "base/words.h"
 #include "schedule/scheduled_program.h"
+#include "traces/intervals.h"
 #include "traces/trace.h"
 
 namespace dovetail::predict {
@@ -45,5 +47,11 @@ struct StageParts {
 // Of the last step of a simulated trace of the program, by stage. REQUIRES: the trace is of this program.
 std::vector<StageParts> step_parts(const schedule::ScheduledProgram& program,
                                    const traces::Trace& trace);
+
+// The moments of a step's bubble on each rank of the trace; of a rank they add up to its StageParts::bubble. Empty
+// without a pipeline. REQUIRES: as above, 0 <= step < trace.steps.
+std::map<Rank, std::vector<traces::Interval>> bubbles(const schedule::ScheduledProgram& program,
+                                                      const traces::Trace& trace,
+                                                      std::int32_t step);
 
 }  // namespace dovetail::predict

@@ -112,8 +112,13 @@ std::string in_words(const Stall& stall, const ByCause& causes) {
     text += (text.empty() ? "" : ", ") + dovetail::to_string(causes[cause]) + " " +
             std::string(phrase(cause));
   }
-  const std::string what =
-      stall.wait->bucket ? "bucket " + std::to_string(stall.wait->bucket->value) : stall.wait->name;
+  constexpr std::string_view kWait = "wait for ";
+  std::string what = stall.wait->name;
+  if (stall.wait->bucket) {
+    what = "bucket " + std::to_string(stall.wait->bucket->value);
+  } else if (what.starts_with(kWait)) {
+    what.erase(0, kWait.size());
+  }
   return "waits for " + what + (text.empty() ? "" : ": " + text);
 }
 

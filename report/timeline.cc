@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -114,16 +115,43 @@ struct Fold {
   }
 };
 
+// What stages of a pipeline send each other, by the commands that send and receive it.
+using Messages = std::map<CommandId, const schedule::Transfer*>;
+
+Messages messages_of(const ScheduledProgram& program) {
+  Messages messages;
+  for (const schedule::RankProgram& role : program.roles) {
+    for (const schedule::Command& command : role.commands) {
+      if (!command.transfer) continue;
+      const schedule::Transfer& transfer = program.transfer(command);
+      if (transfer.kind == schedule::Collective::SendRecv) messages[command.id] = &transfer;
+    }
+  }
+  return messages;
+}
+
 // Fills the rows of one rank.
 class RankRows {
  public:
-  RankRows(const Trace& trace, Timeline& line, Rank rank, Duration grain)
-      : trace_(trace), line_(line), rank_(rank), grain_(grain) {
+  // What all ranks share.
+  struct Of {
+    const Trace& trace;
+    const Messages& messages;
+    Duration grain;                           // shorter spans are folded
+    std::span<const traces::Interval> bubble;  // of this rank
+  };
+  RankRows(const Of& of, Timeline& line, Rank rank)
+      : trace_(of.trace),
+        messages_(of.messages),
+        grain_(of.grain),
+        bubble_(of.bubble),
+        line_(line),
+        rank_(rank) {
     // While the compute stream stalls nothing runs on it.
-    std::ranges::copy_if(traces::spans_of(trace, rank), std::back_inserter(collectives_),
+    std::ranges::copy_if(traces::spans_of(trace_, rank), std::back_inserter(collectives_),
                          [&](const Span& span) {
                            return span.stream != traces::kComputeStream &&
-                                  trace.command(span.command).kind == SpanKind::Collective;
+                                  trace_.command(span.command).kind == SpanKind::Collective;
                          });
   }
 
@@ -131,6 +159,10 @@ class RankRows {
     for (const traces::StreamInfo& stream : trace_.streams) {
       const auto spans = traces::spans_of(trace_, rank_, stream.id);
       if (std::ranges::none_of(spans, [&](const Span& span) { return is_shown(span); })) continue;
+      if (std::ranges::any_of(
+              spans, [&](const Span& span) { return messages_.contains(span.command); })) {
+        continue;  // drawn as arrows
+      }
       line_.rows.push_back({rank_, stream.id, stream.name});
       add_stream(spans);
     }
@@ -159,22 +191,43 @@ class RankRows {
     shown.row = line_.rows.size() - 1;
     shown.what = what_of(info, span, line_);
     shown.name = info.name;
-    // Only the wait of a communication stream can begin before its step; it is cut there.
-    const Instant from =
-        info.kind == SpanKind::Wait ? std::max(span.start, line_.report.start) : span.start;
-    if (from >= span.end && info.kind == SpanKind::Wait) return;
+    // A wait can begin before its step and, of another stage, end behind it; it is cut there.
+    const bool waits = info.kind == SpanKind::Wait;
+    const Instant step_end = line_.report.start + line_.report.step_time;
+    const Instant from = waits ? std::max(span.start, line_.report.start) : span.start;
+    const Instant to = waits ? std::min(span.end, step_end) : span.end;
+    if (from >= to && waits) return;
     shown.start = from - line_.report.start;
-    shown.end = span.end - line_.report.start;
+    shown.end = to - line_.report.start;
     if (span.transfer_start) shown.transfer_start = *span.transfer_start - line_.report.start;
     shown.bucket = info.bucket;
     shown.bytes = info.bytes;
     if (shown.what == "stall") {
-      const Stall stall{&info, span.step, from, span.end};
+      const Stall stall{&info, span.step, from, to};
       const ByCause causes = causes_of(trace_, collectives_, stall);
       shown.why = in_words(stall, causes);
       if (rank_ == line_.report.rank && span.step == line_.step) line_.stalls += causes;
     } else if (shown.what == "wait") {
       shown.why = why_not_ready(info.bucket);
+    }
+    push_with_bubble(std::move(shown));
+  }
+
+  // The part of a stall that is bubble stands alone; the rest is the message's own transfer.
+  void push_with_bubble(TimelineSpan shown) {
+    if (shown.what == "stall") {
+      const Duration start = shown.start;
+      const auto bubble = std::ranges::find_if(bubble_, [&](const traces::Interval& moment) {
+        return moment.end - line_.report.start > start;
+      });
+      if (bubble != bubble_.end() && bubble->start - line_.report.start <= start) {
+        TimelineSpan part = shown;
+        part.what = "bubble";
+        part.end = std::min(shown.end, bubble->end - line_.report.start);
+        shown.start = part.end;
+        push(std::move(part));
+        if (shown.start == shown.end) return;
+      }
     }
     push(std::move(shown));
   }
@@ -243,12 +296,45 @@ class RankRows {
   }
 
   const Trace& trace_;
+  const Messages& messages_;
+  Duration grain_;
+  std::span<const traces::Interval> bubble_;
   Timeline& line_;
   Rank rank_;
   std::vector<Span> collectives_;  // that can be waited for
-  Duration grain_;                 // shorter spans are folded
   Fold fold_;                      // into the last one
 };
+
+// Those of the step whose two ranks are both shown.
+std::vector<TimelineArrow> arrows_of(const Trace& trace, const ScheduledProgram& program,
+                                     const Messages& messages, const Timeline& line) {
+  const auto row_of = [&](Rank rank) -> std::optional<std::size_t> {
+    const auto row = std::ranges::find_if(line.rows, [&](const TimelineRow& each) {
+      return each.rank == rank && each.stream == traces::kComputeStream;
+    });
+    if (row == line.rows.end()) return std::nullopt;
+    return static_cast<std::size_t>(row - line.rows.begin());
+  };
+  std::vector<TimelineArrow> arrows;
+  for (const Span& span : trace.spans) {
+    const auto message = messages.find(span.command);
+    if (span.step != line.step || message == messages.end()) continue;
+    const schedule::Transfer& transfer = *message->second;
+    const std::span<const Rank> pair =
+        program.program.group(transfer.group).instance_of(span.rank);
+    if (pair.size() != 2 || pair[static_cast<std::size_t>(transfer.root)] != span.rank) continue;
+    const auto from = row_of(span.rank);
+    const auto to = row_of(pair[static_cast<std::size_t>(1 - transfer.root)]);
+    if (!from || !to) continue;
+    arrows.push_back({.from_row = *from,
+                      .to_row = *to,
+                      .name = trace.command(span.command).name,
+                      .bytes = transfer.bytes,
+                      .start = span.transfer_start.value_or(span.start) - line.report.start,
+                      .end = span.end - line.report.start});
+  }
+  return arrows;
+}
 
 // What is shorter cannot be seen where there are so many spans that a page of all would be too large.
 Duration grain_of(const Trace& trace, const Timeline& line, std::size_t ranks) {
@@ -295,7 +381,15 @@ Timeline timeline(const Trace& trace, const TimelineOptions& options) {
   const std::vector<Rank> ranks = ranks_shown(trace, line.report.rank);
   line.ranks_left_out = trace.ranks.size() - ranks.size();
   const Duration grain = grain_of(trace, line, ranks.size());
-  for (const Rank rank : ranks) RankRows(trace, line, rank, grain).add();
+  const Messages messages = options.program == nullptr ? Messages{} : messages_of(*options.program);
+  for (const Rank rank : ranks) {
+    const auto bubble = options.bubbles.find(rank);
+    std::span<const traces::Interval> moments;
+    if (bubble != options.bubbles.end()) moments = bubble->second;
+    if (rank == line.report.rank && !moments.empty()) line.bubble = traces::length(moments);
+    RankRows({trace, messages, grain, moments}, line, rank).add();
+  }
+  if (options.program != nullptr) line.arrows = arrows_of(trace, *options.program, messages, line);
   if (options.path != nullptr) line.path = path_of(trace, *options.path, line);
   return line;
 }

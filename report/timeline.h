@@ -5,6 +5,9 @@
 //   line.spans[3].why          "waits for bucket 4: 1.2 ms behind bucket 3, 3.4 ms its own transfer"
 //   line.stalls.by[...]        the same, summed over the stalls of the compute stream
 //
+// Of a pipeline the part of a stall that is bubble (predict/step_parts.h) is a span of its own, and what stages send
+// each other are arrows from rank to rank, in place of rows.
+//
 // The step is the median one (traces/metrics.h), and times count from its start. Rows are those of the
 // slowest rank first, then of the others, at most kMostRanks. In a step of more than kMostSpans spans those shorter than
 // a thousandth of it are drawn as one with their neighbours: "12 too short to be drawn: A to B".
@@ -17,11 +20,13 @@
 #include "report/causes.h"
 #include "schedule/scheduled_program.h"
 #include "traces/critical_path.h"
+#include "traces/intervals.h"
 #include "traces/metrics.h"
 #include "traces/trace.h"
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,7 +47,7 @@ struct TimelineRow {
 struct TimelineSpan {
   std::size_t row = 0;
   std::string
-      what;  // an activity of traces/metrics.h; "collective", "wait", "kernel", "host call", "gap"
+      what;  // an activity of traces/metrics.h; "collective", "wait", "bubble", "kernel", "host call", "gap"
   std::string name;
   Duration start{}, end{};
   std::optional<Duration> transfer_start =
@@ -50,6 +55,14 @@ struct TimelineSpan {
   std::optional<BucketId> bucket = std::nullopt;
   Bytes bytes = Bytes(0);  // moved
   std::string why = {};    // of a stall, wait or gap
+};
+
+// What one stage sends another, between the compute streams of their ranks: from when both have come to its end.
+struct TimelineArrow {
+  std::size_t from_row = 0, to_row = 0;
+  std::string name;
+  Bytes bytes;
+  Duration start{}, end{};
 };
 
 // A stretch of the step's critical path (traces/critical_path.h), on the row on which it runs.
@@ -83,6 +96,8 @@ struct Timeline {
   ByCause stalls;             // of the slowest rank's compute stream
   std::vector<TimelineRow> rows;
   std::vector<TimelineSpan> spans;
+  std::vector<TimelineArrow> arrows;
+  std::optional<Duration> bubble = std::nullopt;  // of the slowest rank; absent without a pipeline
   std::vector<TimelineBucket> buckets;  // empty without a program
   std::vector<TimelinePath> path;       // by time; empty where it is not known
   std::size_t ranks_left_out = 0;
@@ -97,6 +112,8 @@ struct TimelineOptions {
   const schedule::ScheduledProgram* program = nullptr;  // whose commands these are; null: not known
   ComputeStream compute = ComputeStream::First;
   const traces::CriticalPath* path = nullptr;  // of the trace; null: not known
+  // Of the median step, by rank; empty: no pipeline, or not known.
+  std::map<Rank, std::vector<traces::Interval>> bubbles = {};
 };
 
 // REQUIRES: every step of the trace has a span; the commands of the trace are those of the program.

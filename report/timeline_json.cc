@@ -44,6 +44,12 @@ ordered_json json_of(const TimelineRow& row) {
   return {{"rank", row.rank.value}, {"stream", row.stream.value}, {"name", row.name}};
 }
 
+ordered_json json_of(const TimelineArrow& arrow) {
+  return {{"from_row", arrow.from_row}, {"to_row", arrow.to_row},
+          {"name", arrow.name},         {"size_bytes", arrow.bytes.count()},
+          {"start_us", to_us(arrow.start)}, {"end_us", to_us(arrow.end)}};
+}
+
 ordered_json json_of(const TimelinePath& part) {
   return {{"row", part.row ? ordered_json(*part.row) : ordered_json(nullptr)},
           {"kind", part.kind},
@@ -98,9 +104,11 @@ ordered_json timeline_json(const Timeline& line) {
           {"transfer_us", time_or_null(line.report.transfer)},
           {"breakdown_us", line.has_breakdown ? breakdown_json(line) : ordered_json(nullptr)},
           {"stalls_us", line.has_breakdown ? stalls_json(line) : ordered_json(nullptr)},
+          {"bubble_us", time_or_null(line.bubble)},
           {"ranks_left_out", line.ranks_left_out},
           {"rows", list_json(line.rows)},
           {"buckets", list_json(line.buckets)},
+          {"arrows", list_json(line.arrows)},
           {"critical_path", list_json(line.path)},
           {"spans", list_json(line.spans)}};
 }

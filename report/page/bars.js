@@ -5,7 +5,7 @@
 const stallWords = {
   "own transfer": ["--stall", "stall: the bucket's own transfer"], "other rank": ["--stall-4", "stall: the last rank had not come"],
   behind: ["--stall-2", "stall: behind other buckets in the queue"],
-  "not launched": ["--stall-3", "stall: not launched yet, or already done"], "other stage": ["--stall-4", "stall: for another stage"],
+  "not launched": ["--stall-3", "stall: not launched yet, or already done"], "other stage": ["--bubble", "stall: for another stage (the bubble, and what it sends)"],
 };
 
 // [colour, words, us] of a timeline's step: its activities, with the stall cut by cause.

@@ -27,7 +27,9 @@ function foundSection(report) {
   const gap = found.lower_bound_us ? percent(found.step_us / found.lower_bound_us - 1, 2) : null;
   // What a job without a plan would run.
   const usual = report.timelines.find((line) => line.policy === report.usual && report.usual !== found.spec);
-  const alike = report.results.every((result) => result.kind !== "explore" || result.best.micro_steps === 1);
+  const explore = report.results.find((result) => result.kind === "explore");
+  const alike = !explore || explore.best.micro_steps === 1;
+  const answer = explore?.answer;
   const fact = (name, value) => (value === null ? null : element("div", {}, element("dt", {}, name), element("dd", {}, value)));
   return section("plan", "Our plan", [element("p", {}, kindOf("simulated"), " ", element("code", {}, found.spec), report.next.length > 0 ? ": " : null,
     report.next.length > 0 ? element("a", {href: "#paste"}, "how to set it") : null),
@@ -35,12 +37,18 @@ function foundSection(report) {
       fact("exposed communication", `${ms(found.exposed_us)} ms`),
       fact("buckets", String(found.buckets)), fact("lower bound", found.lower_bound_us ? `${ms(found.lower_bound_us)} ms` : null), fact("gap to the bound", gap),
       fact("interval, p10 to p90", found.p10_us ? `${ms(found.p10_us)} .. ${ms(found.p90_us)} ms` : null)),
+    answer?.why_nothing ? element("p", {}, element("strong", {}, `Set nothing: ${answer.why_nothing}.`), ` What is left: ${answer.left}.`) : null,
     ...report.remarks.map((remark) => element("p", {}, remark)),
     found.lower_bound_us ? element("p", {class: "faint"}, "No schedule of whole gradients in consecutive buckets on one stream is faster than the " +
       "bound on this model; the bound ignores contention, copies and the host, so part of the gap may not be reachable.") : null]);
 }
 
 function hasRanks(line) { return new Set(line.rows.map((row) => row.rank)).size > 1; }
+
+// Of a pipeline the bubble: there a receive is in flight while its sender still computes.
+function waitingOf(line) {
+  return line.bubble_us === null ? `exposed communication ${time(line.exposed_us)}` : `bubble ${time(line.bubble_us)} (${share(line.bubble_us / line.step_us)})`;
+}
 
 function timelineSection(report) {
   if (report.timelines.length === 0) return null;
@@ -49,7 +57,7 @@ function timelineSection(report) {
   const scale = many ? element("p", {class: "faint"}, shared ? "All on one scale of time." : "Each on its own scale of time: one is several times as long as another.") : null;
   return section("timeline", "The step as it runs", [scale, ...report.timelines.flatMap((line) => [
     many ? element("h3", {}, line.title) : null,
-    element("p", {}, kindOf(line.origin), `${line.steps > 1 ? ` step ${line.step},` : ""} rank ${line.rank}${hasRanks(line) ? " (the slowest)" : ""}: ${ms(line.step_us)} ms, exposed communication ${ms(line.exposed_us)} ms; `,
+    element("p", {}, kindOf(line.origin), `${line.steps > 1 ? ` step ${line.step},` : ""} rank ${line.rank}${hasRanks(line) ? " (the slowest)" : ""}: ${time(line.step_us)}, ${waitingOf(line)}; `,
       `${line.policy}${line.machine ? ` on ${line.machine}` : ""}${line.ranks_left_out > 0 ? `; ${counted(line.ranks_left_out, "rank")} more not shown` : ""}`),
     ...timelineParts(line, shared)])]);
 }
@@ -168,14 +176,15 @@ function exploreSection(explore) {
 
 const jobWords = {dp: "--stall", tp: "--stall-2", cp: "--stall-3", ep: "--stall-4", pp: "--copies", other: "--kernel"};
 
-const partsOf = (stage) => [["--forward", "compute", stage.compute_us],
-  ...Object.entries(stage.exposed_us).map(([what, us]) => [jobWords[what], `exposed ${what}`, us]), ["--gap", "bubble", stage.bubble_us]].filter((part) => part[2] > 0);
+// What waits without a pipeline is no bubble.
+const partsOf = (stage, stages) => [["--forward", "compute", stage.compute_us],
+  ...Object.entries(stage.exposed_us).map(([what, us]) => [jobWords[what], `exposed ${what}`, us]), stages.length > 1 ? ["--bubble", "bubble", stage.bubble_us] : ["--gap", "waiting", stage.bubble_us]].filter((part) => part[2] > 0);
 
 // A bar for each stage of a plan.
 function stagesSection(stages) {
-  const bars = stages.rows.map((stage) => ({name: `stage ${stage.stage}`, parts: partsOf(stage)}));
+  const bars = stages.rows.map((stage) => ({name: `stage ${stage.stage}`, parts: partsOf(stage, stages.rows)}));
   return section("stages", bars.length > 1 ? "Where the step goes, by stage" : "Where the step goes", [
-    element("p", {}, kindOf(stages.origin), " Compute, communication that nothing hides by what it is for, and the rest (bubble: nothing to compute, or another stage is late); the parts add up to the step."),
+    element("p", {}, kindOf(stages.origin), ` Compute, communication that nothing hides by what it is for, and the rest${bars.length > 1 ? " (bubble: nothing to compute, or another stage is late)" : ""}; the parts add up to the step.`),
     partsLegend(bars), stackedBars("stages", "Where a step of each stage goes.", bars), folded("The same as a table", partsTable("Where the time goes", bars))]);
 }
 
@@ -184,7 +193,7 @@ function jobsSection(jobs) {
   const gib = (count) => (count / 2 ** 30).toFixed(1);
   const busiest = (row) => row.stages.reduce((least, stage) => (stage.bubble_us < least.bubble_us ? stage : least));
   const verdict = (row, index) => (row.fits ? (index === jobs.best ? "best" : row.alike ? "alike" : "") : "does not fit");
-  const bars = jobs.rows.map((row) => ({name: row.change, parts: partsOf(busiest(row))}));
+  const bars = jobs.rows.map((row) => ({name: row.change, parts: partsOf(busiest(row), row.stages)}));
   const stages = jobs.best === null ? [] : jobs.rows[jobs.best].stages;
   return section("jobs", "Every job that was tried", [
     element("p", {}, kindOf(jobs.origin), " Each bar is the stage with the least bubble; the parts add up to the step. MFU counts three times the forward pass, attention whole (PaLM). Alike: too close to the best for public measurements to bear out the order."),
@@ -193,7 +202,7 @@ function jobsSection(jobs) {
     partsLegend(bars), stackedBars("jobs", "Where a step of each job goes; the same numbers stand in the tables.", bars),
     folded("The same as a table", partsTable("Where the time goes", bars)),
     stages.length < 2 ? null : element("h3", {}, `Stages of ${jobs.rows[jobs.best].change}`),
-    stages.length < 2 ? null : stackedBars("stages", "Where a step of each stage goes.", stages.map((stage) => ({name: `stage ${stage.stage}, ${gib(stage.memory_bytes)} GiB`, parts: partsOf(stage)}))),
+    stages.length < 2 ? null : stackedBars("stages", "Where a step of each stage goes.", stages.map((stage) => ({name: `stage ${stage.stage}, ${gib(stage.memory_bytes)} GiB`, parts: partsOf(stage, stages)}))),
     ...jobs.left_out.map((line) => element("p", {class: "faint"}, `Left out: ${line}`))]);
 }
 

@@ -5,7 +5,7 @@
 
 const activityColours = {
   forward: "--forward", backward: "--backward", optimizer: "--optimizer", "bucket copies": "--copies", enqueue: "--enqueue",
-  "inline collectives": "--inline", stall: "--stall", idle: "--idle", collective: "--collective", wait: "--gap", gap: "--gap",
+  "inline collectives": "--inline", stall: "--stall", bubble: "--bubble", idle: "--idle", collective: "--collective", wait: "--gap", gap: "--gap",
   kernel: "--kernel", "host call": "--enqueue",
 };
 
@@ -22,7 +22,7 @@ function spanColour(span) {
   return `var(${activityColours[span.what] ?? "--kernel"})`;
 }
 
-function standsStill(span) { return ["gap", "stall", "wait"].includes(span.what); }
+function standsStill(span) { return ["gap", "stall", "bubble", "wait"].includes(span.what); }
 
 const rowHeight = 26;
 const readyHeight = 18;
@@ -51,7 +51,8 @@ function inRankOrder(line) {
   const order = line.rows.map((row, index) => index).sort((a, b) => line.rows[a].rank - line.rows[b].rank || a - b);
   const place = new Map(order.map((old, now) => [old, now]));
   const moved = (part) => ({...part, row: part.row === null ? null : place.get(part.row)});
-  return {...line, rows: order.map((old) => line.rows[old]), spans: line.spans.map(moved), critical_path: line.critical_path?.map(moved)};
+  return {...line, rows: order.map((old) => line.rows[old]), spans: line.spans.map(moved), critical_path: line.critical_path?.map(moved),
+    arrows: line.arrows.map((arrow) => ({...arrow, from_row: place.get(arrow.from_row), to_row: place.get(arrow.to_row)}))};
 }
 
 class TimelineChart {
@@ -90,7 +91,7 @@ class TimelineChart {
     this.plot = svg.append("g").attr("clip-path", `url(#${clip})`);
     this.axis = svg.append("g").attr("class", "axis").attr("transform", `translate(0,${bottom + 4})`);
     svg.append("text").attr("class", "small").attr("x", width - 8).attr("y", bottom + 36).attr("text-anchor", "end")
-      .text(`ms from the start of the step (${this.line.origin})`);
+      .text(`ms from the start of the step (${this.line.origin})${this.begin < 0 ? "; left of 0: begun in the step before" : ""}`);
     this.zoom = d3.zoom().scaleExtent([1, 1e5]).extent([[this.margin, 0], [width - 8, bottom]])
       .translateExtent([[this.margin, 0], [width - 8, bottom]])
       .filter((event) => !event.button && (event.type !== "wheel" || event.ctrlKey || event.metaKey))
@@ -132,11 +133,13 @@ class TimelineChart {
     rects.style("cursor", (mark) => (standsStill(mark.span) ? "pointer" : null)).on("click", (event, mark) => this.follow(mark.span));
     this.waiting(marks, x, y, height);
     this.labels(marks, y);
+    this.messages(x, left, right);
     this.readyMarks(x, left, right);
     this.criticalPath(x, left, right);
   }
 
-  // A line below what the step waited for, that goes over from stream to stream where the chain does.
+  // A line below what the step waited for, that goes over from stream to stream where the chain does, with what travels
+  // between stages as it does.
   criticalPath(x, left, right) {
     const path = (this.line.critical_path ?? []).filter((part) => part.row !== null);
     const y = (part) => this.top + part.row * rowHeight + rowHeight - 2;
@@ -144,11 +147,24 @@ class TimelineChart {
     const shown = path.filter((part) => x(part.end_us) >= left && x(part.start_us) <= right);
     const lines = this.plot.selectAll("path.critical").data(shown).join("path").attr("class", "critical").attr("d", (part) => {
       const next = path[path.indexOf(part) + 1];
-      const turn = next && next.row !== part.row && x(part.end_us) <= right ? `V${y(next)}` : "";
+      const turn = next && next.row !== part.row && x(part.end_us) <= right ? `L${within(next.start_us)},${y(next)}` : "";
       return `M${within(part.start_us)},${y(part)}H${within(part.end_us)}${turn}`;
     });
     withTips(lines, (part) => [`critical path: ${part.what}`, [["from", time(part.start_us)], ["takes", time(part.end_us - part.start_us)],
       ["of the step", share((part.end_us - part.start_us) / this.line.step_us)]]]);
+  }
+
+  // What stages send each other, from compute stream to compute stream.
+  messages(x, left, right) {
+    const shown = this.line.arrows.filter((arrow) => x(arrow.end_us) >= left && x(arrow.start_us) <= right);
+    const arrows = this.plot.selectAll("path.arrow").data(shown).join("path").attr("class", "arrow").attr("d", (arrow) => {
+      const down = arrow.to_row > arrow.from_row;
+      const edge = (row, below) => this.top + row * rowHeight + (below ? rowHeight - 3 : 3);
+      const [from, to, at] = [edge(arrow.from_row, down), edge(arrow.to_row, !down), x(arrow.end_us)];
+      return `M${x(arrow.start_us)},${from}L${at},${to}M${at - 3},${to + (down ? -5 : 5)}L${at},${to}L${at + 3},${to + (down ? -5 : 5)}`;
+    });
+    withTips(arrows, (arrow) => [arrow.name, [["from", `rank ${this.line.rows[arrow.from_row].rank}`], ["to", `rank ${this.line.rows[arrow.to_row].rank}`],
+      ["bytes", bytes(arrow.size_bytes)], ["at", time(arrow.start_us)], ["takes", time(arrow.end_us - arrow.start_us)]]]);
   }
 
   // The part of a collective before its last rank had come.
@@ -172,7 +188,7 @@ class TimelineChart {
       const {what, bucket, name} = mark.span;
       if (what === "gap") return "";
       const room = mark.to - this.labelFrom(mark);
-      const text = what === "stall" ? what : (what === "collective" && bucket !== undefined ? (room < 64 ? `${bucket}` : `bucket ${bucket}`) : name);
+      const text = ["stall", "bubble"].includes(what) ? what : (what === "collective" && bucket !== undefined ? (room < 64 ? `${bucket}` : `bucket ${bucket}`) : name);
       const fits = Math.floor((room - 6) / letterWidth);
       return text.length <= fits || fits >= 5 ? shortened(text, room - 6) : "";
     };
@@ -196,7 +212,7 @@ class TimelineChart {
     if (!standsStill(span)) return null;
     const rank = this.line.rows[span.row].rank;
     const others = this.line.spans.filter((other) => other.row !== span.row && other.what !== "gap" && other.what !== "wait" &&
-      other.what !== "stall" && other.start_us < span.end_us && other.end_us > span.start_us);
+      other.what !== "stall" && other.what !== "bubble" && other.start_us < span.end_us && other.end_us > span.start_us);
     const ofBucket = others.filter((other) => span.bucket !== undefined && other.what === "collective" && other.bucket === span.bucket);
     const ofHost = others.filter((other) => this.line.rows[other.row].name === "host" && this.line.rows[other.row].rank === rank);
     if (ofBucket.length > 0) return greatest(ofBucket, (other) => other.start_us);
@@ -314,6 +330,7 @@ function timelineParts(line, shared) {
       button("\u2212", "Zoom out", () => made.zoomBy(0.5)), button("all", "Show the whole step", () => made.showAll()),
       element("span", {class: "faint"}, "or Ctrl and wheel, or the keys + \u2212 0 and the arrows; drag to move")),
     legend([...used.map((what) => [`var(${activityColours[what] ?? "--kernel"})`, what]), ["var(--gap)", "nothing under way (hover says why)"],
+      ...(line.arrows.length > 0 ? [["var(--ink)", "arrow: what one stage sends another"]] : []),
       ...(line.critical_path?.length > 0 ? [["var(--critical)", "line: critical path, what the step waited for"]] : [])]),
     made.figure,
     pathTable(line),
