@@ -634,13 +634,11 @@ void print_several(std::ostream& out, const ExploreOptions& options,
 }
 
 report::Report page_of(const ExploreOptions& options, const PageOptions& page, Explored& one) {
-  const SweepRow& best = one.sweep.rows[one.sweep.best];
   return report_of({.page = page,
                     .summary = one.about.summary,
                     .notes = one.about.all_notes(),
                     .planner = one.planner,
-                    .best = best.candidate,
-                    .lower_bound = best.candidate.bounded ? one.sweep.lower_bound : std::nullopt,
+                    .sweep = one.sweep,
                     .thresholds = parse_thresholds(options.thresholds, options.points),
                     .json = sweep_json(one.sweep, one.about, one.given, one.planner.program()),
                     .answer = answer_of_sweep(one.sweep, one.about, one.given,

@@ -1,9 +1,11 @@
-// Fills the HTML report of `explore`: the curves of frameworks over bucket sizes, and the lines to
-// paste.
+// Fills the HTML report of `explore`: the curves of frameworks, the plan that is best, and what a job without one runs.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/explore_page.h"
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <utility>
 
 #include "cli/plan_page.h"
@@ -34,6 +36,58 @@ report::Curve curve_over_sizes(const frameworks::Framework& framework, search::P
                             .spec = schedule::to_string(spec)});
   }
   return curve;
+}
+
+bool gathers(const search::SweepRow& row) {
+  return !row.candidate.plan && row.candidate.spec.decisions.gathers.has_value();
+}
+
+// Of the sweep's framework where it gathers parameters before each use, else FSDP2's.
+report::Prefetch curves_over_prefetch(const frameworks::Framework& of, search::Planner& planner) {
+  constexpr std::array kAhead = {0, 1, 2, 3, 4, 6, 8};
+  const schedule::Policy by_itself = schedule::parse_policy(of.curve);
+  report::Prefetch found{.axis = std::string(of.axis),
+                         .bytes_are = "parameters gathered at a time",
+                         .usual = schedule::to_string(by_itself),
+                         .usual_words = std::string(of.name) + "'s default",
+                         .curves = {}};
+  if (planner.refusal_of(by_itself)) return found;
+  for (const schedule::Choice reshard : {schedule::Choice::Yes, schedule::Choice::No}) {
+    const bool reshards = reshard == schedule::Choice::Yes;
+    report::PrefetchCurve curve{std::string(reshards ? of.reshards : of.keeps), {}};
+    for (const std::int32_t ahead : kAhead) {
+      schedule::Policy policy = by_itself;
+      schedule::Gathers& gathers = *policy.decisions.gathers;
+      gathers.forward = gathers.backward = ahead;
+      gathers.reshard = reshard;
+      const search::Candidate candidate = planner.evaluate(policy);
+      curve.points.push_back({.ahead = ahead,
+                              .step = Duration(candidate.summary.step_ns),
+                              .bytes = candidate.most_gathered,
+                              .spec = candidate.name()});
+    }
+    found.curves.push_back(std::move(curve));
+  }
+  return found;
+}
+
+// Over bucket sizes, unless all that was asked for has its parameters come and go; over prefetching, if anything has.
+void add_curves(report::Report& report, const SweepOnPage& sweep) {
+  const std::vector<search::SweepRow>& rows = sweep.sweep.rows;
+  const auto is_prefetched = [](const frameworks::Framework& framework) {
+    return !framework.curve.empty() && schedule::parse_policy(framework.curve).decisions.gathers;
+  };
+  if (std::ranges::any_of(rows, gathers)) {
+    const frameworks::Framework& own = *sweep.sweep.framework;
+    report.prefetch = curves_over_prefetch(
+        is_prefetched(own) ? own : frameworks::framework("fsdp"), sweep.planner);
+    if (std::ranges::all_of(rows, gathers)) return;
+  }
+  for (const frameworks::Framework& framework : frameworks::all()) {
+    if (framework.curve.empty() || is_prefetched(framework)) continue;
+    report::Curve curve = curve_over_sizes(framework, sweep.planner, sweep.thresholds);
+    if (!curve.points.empty()) report.curves.push_back(std::move(curve));
+  }
 }
 
 // The sweep's best is the best of its rows; a curve can be faster, most of all where updates are sharded, which
@@ -68,17 +122,17 @@ report::Report report_of(const SweepOnPage& sweep) {
   report.facts = {{"workload", sweep.summary.workload}, {"machine", sweep.summary.cluster}};
   add_facts(report, program);
   add_notes(report, sweep.notes);
-  for (const frameworks::Framework& framework : frameworks::all()) {
-    if (framework.curve.empty()) continue;
-    report::Curve curve = curve_over_sizes(framework, sweep.planner, sweep.thresholds);
-    if (!curve.points.empty()) report.curves.push_back(std::move(curve));
-  }
-  schedule::Plan plan{
-      .program = program, .schedule = sweep.best.schedule, .summary = sweep.summary};
-  plan.summary.predicted = {.step = Duration(sweep.best.summary.step_ns),
-                            .exposed = Duration(sweep.best.summary.exposed_ns),
-                            .lower_bound = sweep.lower_bound};
-  const schedule::ScheduledProgram lowered = sweep.planner.verified(sweep.best.schedule);
+  add_curves(report, sweep);
+  const search::Candidate& best = sweep.sweep.rows[sweep.sweep.best].candidate;
+  const std::optional<Duration> bound = best.bounded ? sweep.sweep.lower_bound : std::nullopt;
+  schedule::Plan plan{.program = program, .schedule = best.schedule, .summary = sweep.summary};
+  plan.summary.predicted = {.step = Duration(best.summary.step_ns),
+                            .exposed = Duration(best.summary.exposed_ns),
+                            .lower_bound = bound};
+  const std::optional<std::size_t> now = search::row_of_now(sweep.sweep, program);
+  std::optional<schedule::Policy> usual;
+  if (now) usual = sweep.sweep.rows[*now].candidate.spec;
+  const schedule::ScheduledProgram lowered = sweep.planner.verified(best.schedule);
   const sim::SteadyState steady = predict::steady_state(lowered, sweep.planner.costs());
   report.results.push_back(sweep.json);
   add_plan(report, {.plan = plan,
@@ -86,12 +140,13 @@ report::Report report_of(const SweepOnPage& sweep) {
                     .costs = sweep.planner.costs(),
                     .steady = steady,
                     .file = "plan.json",
-                    .lower_bound = sweep.lower_bound});
-  const schedule::Policy usual = schedule::parse_policy("torch-ddp");
-  if (!sweep.planner.refusal_of(usual)) {
-    const search::Planned ddp = sweep.planner.plan(usual);
-    add_timeline(report, "PyTorch DDP's default",
-                 {.program = ddp.program, .costs = sweep.planner.costs(), .steady = ddp.steady});
+                    .lower_bound = bound,
+                    .usual = usual});
+  if (usual) {
+    const search::Planned planned = sweep.planner.plan(*usual);
+    add_timeline(
+        report, std::string(sweep.sweep.framework->name) + "'s default",
+        {.program = planned.program, .costs = sweep.planner.costs(), .steady = planned.steady});
   }
   report.next = sweep.answer.set;
   if (report.next.empty()) {

@@ -1,4 +1,5 @@
-// The report of a sweep: curves for the rules of frameworks, and all of the best plan.
+// The report of a sweep: curves for the rules of frameworks, over bucket sizes or over how far ahead parameters are
+// gathered, and all of the best plan.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -13,6 +14,7 @@
 #include "report/report.h"
 #include "schedule/plan_json.h"
 #include "search/planner.h"
+#include "search/sweep.h"
 
 namespace dovetail::cli {
 
@@ -21,8 +23,7 @@ struct SweepOnPage {
   const schedule::PlanSummary& summary;  // of the best, without what is predicted
   std::vector<std::string> notes;        // what the sweep assumes
   search::Planner& planner;
-  const search::Candidate& best;
-  std::optional<Duration> lower_bound;  // where it holds for the best
+  const search::Sweep& sweep;
   std::vector<Bytes> thresholds;
   std::string json;  // of the sweep
   Answer answer;     // whose lines use the best, or that says why nothing is to be set

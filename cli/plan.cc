@@ -100,12 +100,25 @@ void print_plan(std::ostream& out, const Written& plan) {
   if (!plan.options.trace.empty()) out << plan.options.trace << ": predicted trace\n";
 }
 
-// What the plan's framework does by itself, where that is another schedule of the same step.
-std::optional<Now> now_of(search::Planner& planner, const search::Candidate& candidate) {
-  if (candidate.plan) return std::nullopt;
-  const std::optional<schedule::Policy> policy =
+// The inputs and the policy that the flags ask for.
+struct Asked {
+  predict::InputOptions inputs;
+  schedule::Policy policy;
+};
+
+// What the plan's framework does by itself, where that is another schedule of the same step. A job says by itself what
+// its layout is, and that is no matter of a framework's default.
+std::optional<schedule::Policy> usual_policy(const Asked& asked, const search::Candidate& candidate,
+                                             const search::Planner& planner) {
+  if (asked.inputs.job || candidate.plan) return std::nullopt;
+  std::optional<schedule::Policy> policy =
       search::policy_of_now(candidate.spec, planner.program());
-  if (!policy || planner.refusal_of(*policy)) return std::nullopt;
+  if (policy && planner.refusal_of(*policy)) return std::nullopt;
+  return policy;
+}
+
+std::optional<Now> now_of(const std::optional<schedule::Policy>& policy, search::Planner& planner) {
+  if (!policy) return std::nullopt;
   const search::Candidate now = planner.evaluate(search::Start(*policy));
   return Now{.words = frameworks::in_words(*policy), .step = Duration(now.summary.step_ns)};
 }
@@ -123,12 +136,7 @@ std::vector<std::string> commands_after(const PlanOptions& options,
   return commands;
 }
 
-// The inputs and the policy that the flags ask for. Throws InputError on flags that do not go together.
-struct Asked {
-  predict::InputOptions inputs;
-  schedule::Policy policy;
-};
-
+// Throws InputError on flags that do not go together.
 Asked asked_of(const PlanOptions& options, const std::string& file) {
   require_outputs({{"-o", file}, {"--trace", options.trace}, page_output(options.page)},
                   {workload_file(options.inputs.workload, options.inputs.data_dir),
@@ -193,6 +201,7 @@ void plan(const PlanOptions& options, std::ostream& out) {
                                                      predict::kTraceSteps);
     files.push_back({options.trace, with_tool(traces::to_json(traced.trace))});
   }
+  const std::optional<schedule::Policy> usual = usual_policy(asked, candidate, planner);
   if (options.page.wanted()) {
     files.push_back(
         page_file(options.page, report_of_plan(options.page, all_notes,
@@ -201,7 +210,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
                                                 .costs = planner.costs(),
                                                 .steady = planned.steady,
                                                 .file = options.output,
-                                                .lower_bound = predicted.lower_bound})));
+                                                .lower_bound = predicted.lower_bound,
+                                                .usual = usual})));
   }
   write_files(files);
   if (to_out) {
@@ -211,8 +221,7 @@ void plan(const PlanOptions& options, std::ostream& out) {
   const std::optional<sim::StepInterval> figures = sim::step_interval(program, planner.costs());
   const std::optional<predict::StepRange> range =
       predict::step_range(inputs.machine.cluster, result.program, predicted.step);
-  // A job says by itself what its layout is, and that is no matter of a framework's default.
-  const std::optional<Now> now = asked.inputs.job ? std::nullopt : now_of(planner, candidate);
+  const std::optional<Now> now = now_of(usual, planner);
   print_plan(out, {.options = options,
                    .candidate = candidate,
                    .predicted = predicted,

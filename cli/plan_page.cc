@@ -65,10 +65,9 @@ void add_interval(report::Report& report, const PlanOnPage& what) {
 }
 
 void add_sensitivity(report::Report& report, const PlanOnPage& what) {
-  const schedule::Policy usual = schedule::parse_policy("torch-ddp");
-  report.usual = schedule::to_string(usual);
+  if (what.usual) report.usual = schedule::to_string(*what.usual);
   for (const search::SensitivityRow& row :
-       search::sensitivity({what.plan.program, what.costs, what.plan.schedule, usual})) {
+       search::sensitivity({what.plan.program, what.costs, what.plan.schedule, what.usual})) {
     report.sensitivity.push_back({.cost = std::string(to_string(row.part)),
                                   .factor = row.factor,
                                   .plan = row.plan,
@@ -133,6 +132,11 @@ void add_paste(report::Report& report, const PlanOnPage& what) {
 
 void add_timeline(report::Report& report, const std::string& title, const predict::TraceOf& what) {
   add_traced(report, title, what.program, predict::trace_of(what, predict::kTraceSteps));
+}
+
+std::optional<schedule::Policy> usual_of(const schedule::Program& program) {
+  if (program.stages > 1) return std::nullopt;
+  return schedule::parse_policy("torch-ddp");
 }
 
 void add_facts(report::Report& report, const schedule::Program& program) {

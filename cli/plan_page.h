@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "cli/page.h"
 #include "models/costs.h"
+#include "policies/policies.h"
 #include "predict/prediction.h"
 #include "report/report.h"
 #include "schedule/plan_json.h"
@@ -27,7 +28,12 @@ struct PlanOnPage {
   const sim::SteadyState& steady;       // of these commands
   std::string file;                     // of the plan, as commands name it
   std::optional<Duration> lower_bound;  // on these costs
+  // What a job without a plan runs, beside it; nothing: none does the same.
+  std::optional<schedule::Policy> usual = std::nullopt;
 };
+
+// PyTorch DDP's default where it trains what the plan does: nothing of a pipeline.
+std::optional<schedule::Policy> usual_of(const schedule::Program& program);
 
 // A report about this plan alone. `notes`: what is assumed.
 report::Report report_of_plan(const PageOptions& page, const std::vector<std::string>& notes,

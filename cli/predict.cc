@@ -196,7 +196,8 @@ void write_outputs(const PredictOptions& options, const std::vector<Predicted>& 
                         .costs = one.costs(),
                         .steady = one.found.steady,
                         .file = one.path,
-                        .lower_bound = predict::bound_on(one.plan(), cluster, options.what_if)})));
+                        .lower_bound = predict::bound_on(one.plan(), cluster, options.what_if),
+                        .usual = usual_of(one.plan().program)})));
   }
   write_files(files);
 }

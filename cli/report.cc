@@ -81,7 +81,8 @@ void add_plans(report::Report& report, const ReportOptions& options, const Files
                       .costs = costs,
                       .steady = found.steady,
                       .file = path,
-                      .lower_bound = predict::bound_on(plan, options.cluster)});
+                      .lower_bound = predict::bound_on(plan, options.cluster),
+                      .usual = usual_of(plan.program)});
   }
 }
 

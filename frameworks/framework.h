@@ -114,8 +114,9 @@ struct Framework {
   Written (*list)(std::span<const Bytes> sizes, const std::string& counts) = nullptr;
   // What of its step a replay of DDP's does not hold, one sentence each.
   std::vector<std::string_view> not_replayed = {};
-  // The policy of its curve on explore's page, and the label of its axis; empty: it has none.
-  std::string_view curve = {}, axis = {};
+  // The policy of its curve on explore's page, and the label of its axis; empty: it has none. Of a policy that gathers
+  // before each use the curve is over how far ahead it does, and these words say whether forward reshards.
+  std::string_view curve = {}, axis = {}, reshards = {}, keeps = {};
 
   // The file of `export`: for what, and what is in it; what the framework cannot do, given up one by one.
   std::string_view title = {}, writes = {};

@@ -229,6 +229,10 @@ std::vector<Framework> fsdp() {
            "reduce-scatter) and the other half before forward (the all-gather), with "
            "reshard_after_forward=True once more before backward: the replay has whole "
            "all-reduces"},
+      .curve = "fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=1,backward=1",
+      .axis = "groups ahead (set_modules_to_forward_prefetch, set_modules_to_backward_prefetch)",
+      .reshards = "reshard_after_forward=True",
+      .keeps = "reshard_after_forward=False",
       .title = "PyTorch FSDP2",
       .writes = "module groups and prefetch lists",
       .names_parameters = true,
@@ -242,7 +246,11 @@ std::vector<Framework> fsdp() {
                 .more = {"fsdp:blocks=layer,forward=2,backward=2",
                          "fsdp:blocks=layer,forward=1,backward=1,reshard=no",
                          "fsdp:forward=1,backward=1+exact"},
-                .says = say_fsdp1};
+                .says = say_fsdp1,
+                .curve = "fsdp:blocks=layer,forward=1,backward=1",
+                .axis = "blocks ahead (forward_prefetch, backward_prefetch: one)",
+                .reshards = "FULL_SHARD",
+                .keeps = "SHARD_GRAD_OP"};
   return {one, two};  // the words of a plan in flat buffers are FSDP1's
 }
 

@@ -19,6 +19,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -61,6 +62,25 @@ struct FlatRange {
 // REQUIRES: the curve has a point.
 FlatRange flat_range(const Curve& curve);
 
+// The step over how many blocks ahead parameters are gathered, and the memory that it takes.
+struct PrefetchPoint {
+  std::int64_t ahead = 0;
+  Duration step{};
+  Bytes bytes;
+  std::string spec;  // as --policy takes it; of a job its change
+};
+struct PrefetchCurve {
+  std::string label;                  // "reshard_after_forward=True"
+  std::vector<PrefetchPoint> points;  // further and further ahead
+};
+struct Prefetch {
+  std::string axis;         // what is ahead
+  std::string bytes_are;    // "parameters gathered at a time"
+  std::string usual;        // spec of what a job without a setting runs; empty: no point is that
+  std::string usual_words;  // "FSDP2's default"
+  std::vector<PrefetchCurve> curves;
+};
+
 // The plan that the report is about.
 struct Found {
   std::string spec;
@@ -97,9 +117,10 @@ struct Report {
   std::vector<Fact> facts;
   std::vector<Assumption> assumptions;
   std::vector<Curve> curves;
+  std::optional<Prefetch> prefetch = std::nullopt;
   std::optional<Found> found = std::nullopt;
   std::vector<std::string> remarks;  // sentences that a reader of `found` must see
-  std::string usual;                 // spec of Sensitivity::usual
+  std::string usual;                 // spec of Sensitivity::usual; empty: nothing is compared
   std::vector<Sensitivity> sensitivity;
   std::vector<Timeline> timelines;
   std::vector<std::string>

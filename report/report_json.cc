@@ -49,6 +49,25 @@ ordered_json json_of(const Curve& curve) {
             {"within_percent", 100 * kFlatShare}}}};
 }
 
+ordered_json json_of(const Prefetch& prefetch) {
+  ordered_json curves = ordered_json::array();
+  for (const PrefetchCurve& curve : prefetch.curves) {
+    ordered_json points = ordered_json::array();
+    for (const PrefetchPoint& point : curve.points) {
+      points.push_back({{"ahead", point.ahead},
+                        {"step_us", to_us(point.step)},
+                        {"memory_bytes", point.bytes.count()},
+                        {"spec", point.spec}});
+    }
+    curves.push_back({{"label", curve.label}, {"points", std::move(points)}});
+  }
+  return {{"axis", prefetch.axis},
+          {"bytes_are", prefetch.bytes_are},
+          {"usual", prefetch.usual.empty() ? ordered_json(nullptr) : ordered_json(prefetch.usual)},
+          {"usual_words", prefetch.usual_words},
+          {"curves", std::move(curves)}};
+}
+
 ordered_json json_of(const Found& found) {
   return {{"spec", found.spec},
           {"buckets", found.buckets},
@@ -109,6 +128,7 @@ ordered_json to_json(const Report& report) {
                        {"facts", array_of(report.facts)},
                        {"assumptions", array_of(report.assumptions)},
                        {"curves", array_of(report.curves)}};
+  json["prefetch"] = report.prefetch ? json_of(*report.prefetch) : ordered_json(nullptr);
   json["found"] = report.found ? json_of(*report.found) : ordered_json(nullptr);
   json["remarks"] = report.remarks;
   json["usual"] = report.usual.empty() ? ordered_json(nullptr) : ordered_json(report.usual);

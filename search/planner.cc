@@ -254,6 +254,7 @@ Weighed Planner::propose(const schedule::Policy& spec) {
     if (found.failure) return {.refusal = *std::move(found.failure)};
     candidate.schedule = std::move(found.schedule);
     candidate.report = std::move(found.report);
+    candidate.most_gathered = found.most_gathered;
     candidate.schedule.policy = schedule::to_string(spec);
     std::ranges::copy(schedule::bucket_report(program_, candidate.schedule),
                       std::back_inserter(candidate.report));
@@ -263,6 +264,7 @@ Weighed Planner::propose(const schedule::Policy& spec) {
   if (result.failure) return {.refusal = *std::move(result.failure)};
   candidate.schedule = std::move(result.schedule);
   candidate.report = std::move(result.report);
+  candidate.most_gathered = result.most_gathered;
   candidate.left_out = std::move(result.refusals);
   return {.candidate = std::move(candidate)};
 }

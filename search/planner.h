@@ -96,6 +96,7 @@ struct Candidate {
   bool bounded = true;                     // lower_bound() says something of it
   std::vector<std::string> report = {};    // one line per decision
   std::vector<std::string> left_out = {};  // steps that the policy left out, and why
+  Bytes most_gathered{};                   // of the policy: PolicyResult::most_gathered
 
   [[nodiscard]] std::string name() const { return plan ? *plan : schedule::to_string(spec); }
   [[nodiscard]] std::size_t buckets() const { return schedule.buckets.size(); }

@@ -21,8 +21,8 @@ SensitivityRow row_of(const SensitivityOf& what, models::CostPart part, double f
   if (spec && !planner.refusal_of(*spec)) {
     row.best = std::min(row.best, Duration(planner.evaluate(*spec).summary.step_ns));
   }
-  if (!planner.refusal_of(what.usual)) {
-    row.usual = Duration(planner.evaluate(what.usual).summary.step_ns);
+  if (what.usual && !planner.refusal_of(*what.usual)) {
+    row.usual = Duration(planner.evaluate(*what.usual).summary.step_ns);
   }
   return row;
 }

@@ -35,7 +35,7 @@ struct SensitivityOf {
   const schedule::Program& program;  // stages and all
   const models::Costs& costs;
   const schedule::Schedule& plan;
-  schedule::Policy usual;
+  std::optional<schedule::Policy> usual;  // nothing: no other is compared
 };
 
 // Parts in the order of kAllOf<CostPart>, each lower, then higher. Cost: a search for each row.

@@ -118,7 +118,7 @@ function sensitivityChart(report) {
           .attr("fill", (row) => (row.factor > 1 ? "var(--measured)" : "var(--predicted)"));
         withTips(bars, (row) => [`${cost}: ${row.factor} times the time`, [["step of the plan", `${ms(row.plan_us)} ms (${percent(row.plan_us / base - 1, 2)})`],
           ["of a plan made for it", `${ms(row.best_us)} ms`], ["the plan loses", percent(row.plan_us / row.best_us - 1, 2)],
-          ["usual setting", `${ms(row.usual_us)} ms`]]]);
+          ["usual setting", row.usual_us === null ? null : `${ms(row.usual_us)} ms`]]]);
       });
       svg.append("line").attr("x1", x(0)).attr("x2", x(0)).attr("y1", 0).attr("y2", costs.length * 34).attr("stroke", "var(--ink)");
       axisBelow(svg, x, costs.length * 34 + 4, "change of the step", (axis) => axis.ticks(Math.max(2, Math.floor(width / 160)))

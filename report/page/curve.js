@@ -19,7 +19,7 @@ function curveSection(report) {
     .filter((level) => level[1] !== null && level[1] !== undefined);
   const levelNames = report.found ? legend(levelsOf(report.found).map(([name, at, colour, dashes]) => {
     const [ink, space] = dashes.split(" ").map(Number);
-    return [`repeating-linear-gradient(90deg, var(${colour}) 0 ${ink}px, transparent ${ink}px ${ink + space}px) center / 100% 2px no-repeat`, `${name} ${ms(at)} ms`];
+    return [`repeating-linear-gradient(90deg, var(${colour}) 0 ${ink}px, transparent ${ink}px ${ink + space}px) center / 100% 2px no-repeat`, `${name} ${time(at)}`];
   })) : null;
 
   const buttons = curves.map((curve, index) => {
@@ -37,7 +37,7 @@ function curveSection(report) {
     buttons.forEach((button, at) => button.setAttribute("aria-pressed", at === index));
     const {label, flat} = curves[index];
     range.textContent = `Flat range of ${label}: from ${bytes(flat.from_bytes)} to ${bytes(flat.to_bytes)} the step is within ` +
-      `${flat.within_percent} % of the best size (${ms(bestOf(curves[index]))} ms). No size in it is worth more care than another.`;
+      `${flat.within_percent} % of the best size (${time(bestOf(curves[index]))}). No size in it is worth more care than another.`;
     figure.redraw();
   }
 
@@ -106,7 +106,7 @@ function curveSection(report) {
     svg.append("circle").attr("class", "usual").attr("cx", at).attr("cy", up).attr("r", 8).attr("fill", "none").attr("stroke", "var(--ink)").attr("stroke-width", 2);
     const left = at > width / 2;
     svg.append("text").attr("class", "usual").attr("x", Math.max(margin.left, at + (left ? -12 : 12))).attr("y", up > 40 ? up - 12 : up + 20)
-      .attr("text-anchor", left ? "end" : "start").text(`${line.title}: ${ms(point.step_us)} ms`);
+      .attr("text-anchor", left ? "end" : "start").text(`${line.title}: ${time(point.step_us)}`);
   }
 
   function keys(event) {

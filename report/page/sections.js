@@ -33,10 +33,10 @@ function foundSection(report) {
   const fact = (name, value) => (value === null ? null : element("div", {}, element("dt", {}, name), element("dd", {}, value)));
   return section("plan", "Our plan", [element("p", {}, kindOf("simulated"), " ", element("code", {}, found.spec), report.next.length > 0 ? ": " : null,
     report.next.length > 0 ? element("a", {href: "#paste"}, "how to set it") : null),
-    element("dl", {class: "facts"}, fact("step", `${ms(found.step_us)} ms`), usual && alike ? fact(usual.title, `${ms(usual.step_us)} ms (${percent(usual.step_us / found.step_us - 1)})`) : null,
-      fact("exposed communication", `${ms(found.exposed_us)} ms`),
-      fact("buckets", String(found.buckets)), fact("lower bound", found.lower_bound_us ? `${ms(found.lower_bound_us)} ms` : null), fact("gap to the bound", gap),
-      fact("interval, p10 to p90", found.p10_us ? `${ms(found.p10_us)} .. ${ms(found.p90_us)} ms` : null)),
+    element("dl", {class: "facts"}, fact("step", time(found.step_us)), usual && alike ? fact(usual.title, `${time(usual.step_us)} (${percent(usual.step_us / found.step_us - 1)})`) : null,
+      fact("exposed communication", time(found.exposed_us)),
+      fact("buckets", String(found.buckets)), fact("lower bound", found.lower_bound_us ? time(found.lower_bound_us) : null), fact("gap to the bound", gap),
+      fact("interval, p10 to p90", found.p10_us ? `${time(found.p10_us)} .. ${time(found.p90_us)}` : null)),
     answer?.why_nothing ? element("p", {}, element("strong", {}, `Set nothing: ${answer.why_nothing}.`), ` What is left: ${answer.left}.`) : null,
     ...report.remarks.map((remark) => element("p", {}, remark)),
     found.lower_bound_us ? element("p", {class: "faint"}, "No schedule of whole gradients in consecutive buckets on one stream is faster than the " +
@@ -208,12 +208,13 @@ function jobsSection(jobs) {
 
 function sensitivitySection(report) {
   if (report.sensitivity.length === 0 || !report.found) return null;
+  const beside = (row) => (row.usual_us === null ? ["", ""] : [ms(row.usual_us), percent(row.usual_us / row.plan_us - 1, 2)]);
   const rows = report.sensitivity.map((row) => [row.cost, `x ${row.factor}`, ms(row.plan_us), percent(row.plan_us / report.found.step_us - 1, 2), ms(row.best_us),
-    percent(row.plan_us / row.best_us - 1, 2), ms(row.usual_us), percent(row.usual_us / row.plan_us - 1, 2)]);
+    percent(row.plan_us / row.best_us - 1, 2), ...(report.usual ? beside(row) : [])]);
   return section("sensitivity", "If a cost is 20 % off", [
     element("p", {}, kindOf("simulated"), " The same plan where one cost takes 0.8 or 1.2 times its time, beside a plan that is made for these costs."),
     legend([["var(--predicted)", "0.8 times the time"], ["var(--measured)", "1.2 times the time"]]), sensitivityChart(report),
-    table("Sensitivity", ["cost", "time", "our plan ms", "change", "a plan made for it ms", "our plan loses", `${report.usual ?? "usual"} ms`, "over our plan"], rows)]);
+    table("Sensitivity", ["cost", "time", "our plan ms", "change", "a plan made for it ms", "our plan loses", ...(report.usual ? [`${report.usual} ms`, "over our plan"] : [])], rows)]);
 }
 
 function assumptionSection(report) {
@@ -227,7 +228,7 @@ function pasteSection(report) {
   if (report.paste.length === 0 && report.next.length === 0) return null;
   const block = (text) => element("pre", {tabindex: "0"}, text);
   return section("paste", "To use it", [...report.next.map(block), ...report.paste.map((paste) => element("div", {class: "paste"},
-    element("h3", {}, paste.framework), element("p", {}, kindOf("simulated"), ` ${ms(paste.step_us)} ms a step as it is run there`),
+    element("h3", {}, paste.framework), element("p", {}, kindOf("simulated"), ` ${time(paste.step_us)} a step as it is run there`),
     ...paste.given_up.map((loss) => element("p", {class: "faint"}, `Given up: ${loss}`)), folded("Show the file", block(paste.text)), block(paste.use)))]);
 }
 
@@ -241,7 +242,7 @@ function showReport(report) {
   const [policies, others] = [report.results.filter((result) => result.kind === "explore"), report.results.filter((result) => result.kind !== "explore")];
   // The answer first: what is slow, our plan, what was measured.
   const sections = [...resultSections({results: others.filter((result) => result.kind === "diagnosis")}), foundSection(report),
-    ...resultSections({results: others.filter((result) => result.kind !== "diagnosis")}), curveSection(report), timelineSection(report), causesSection(report),
+    ...resultSections({results: others.filter((result) => result.kind !== "diagnosis")}), curveSection(report), prefetchSection(report), timelineSection(report), causesSection(report),
     sensitivitySection(report), assumptionSection(report), pasteSection(report), ...resultSections({results: policies})].filter((part) => part !== null);
   const ids = new Map();
   for (const part of sections) {  // two results of one kind
