@@ -439,6 +439,39 @@ std::string job_table_json(const JobTable& table) {
   return document.dump(1) + "\n";
 }
 
+// The rows that differ from this one in how parameters are gathered only; nothing where there are no two.
+std::optional<report::Prefetch> prefetch_of(const JobTable& table, const JobRow& shown) {
+  const auto with_gathers_of = [](Job job, const Job& other) {
+    job.prefetch = other.prefetch;
+    job.reshard = other.reshard;
+    return job;
+  };
+  report::Prefetch found{.axis = "layers ahead (prefetch)",
+                         .bytes_are = "peak of a GPU",
+                         .usual = {},
+                         .usual_words = "without a setting",
+                         .curves = {{"reshard=yes", {}}, {"reshard=no", {}}}};
+  std::size_t points = 0;
+  const Job& of = shown.found.job;
+  if (of.zero != jobs::Zero::Parameters) return std::nullopt;
+  for (const JobRow& row : table.rows()) {
+    const Job& job = row.found.job;
+    if (with_gathers_of(job, of) != of) continue;
+    found.curves[job.reshard ? 0 : 1].points.push_back({.ahead = job.prefetch,
+                                                        .step = row.found.step,
+                                                        .bytes = row.found.peak(),
+                                                        .spec = row.change});
+    if (with_gathers_of(job, Job{}) == job) found.usual = row.change;
+    ++points;
+  }
+  if (points < 2) return std::nullopt;
+  std::erase_if(found.curves, [](const report::PrefetchCurve& curve) { return curve.points.empty(); });
+  for (report::PrefetchCurve& curve : found.curves) {
+    std::ranges::sort(curve.points, {}, &report::PrefetchPoint::ahead);
+  }
+  return found;
+}
+
 report::Report report_of(const PageOptions& page, const JobTable& table) {
   report::Report report = start_page(page, table.text + " on " + table.cluster.name);
   const Job& first = table.rows().front().found.job;
@@ -452,12 +485,14 @@ report::Report report_of(const PageOptions& page, const JobTable& table) {
   add_notes(report, table.notes);
   report.results.push_back(job_table_json(table));
   const JobRow& shown = table.rows()[table.best().value_or(0)];
+  report.prefetch = prefetch_of(table, shown);
   const auto [program, costs] = predict::lower_job(shown.found.job, table.cluster);
   add_timeline(report, shown.change,
                {.program = program,
                 .costs = costs,
                 .steady = predict::steady_state(program, costs),
-                .workload = jobs::to_string(shown.found.job)});
+                .workload = jobs::to_string(shown.found.job)},
+               shown.found.memory);
   if (table.best()) std::ranges::move(ways_to(table, shown), std::back_inserter(report.next));
   return report;
 }

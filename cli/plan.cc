@@ -22,6 +22,7 @@
 #include "cli/text.h"
 #include "frameworks/framework.h"
 #include "frameworks/units_note.h"
+#include "jobs/memory.h"
 #include "lower/pipeline/assign.h"
 #include "predict/prediction.h"
 #include "schedule/plan_json.h"
@@ -203,6 +204,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
   }
   const std::optional<schedule::Policy> usual = usual_policy(asked, candidate, planner);
   if (options.page.wanted()) {
+    std::vector<jobs::StageMemory> memory;
+    if (asked.inputs.job) memory = jobs::memory_of(*asked.inputs.job);
     files.push_back(
         page_file(options.page, report_of_plan(options.page, all_notes,
                                                {.plan = result,
@@ -211,7 +214,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
                                                 .steady = planned.steady,
                                                 .file = options.output,
                                                 .lower_bound = predicted.lower_bound,
-                                                .usual = usual})));
+                                                .usual = usual,
+                                                .memory = std::move(memory)})));
   }
   write_files(files);
   if (to_out) {

@@ -15,6 +15,7 @@
 #include "cli/text.h"
 #include "frameworks/framework.h"
 #include "policies/policies.h"
+#include "predict/memory_over_time.h"
 #include "predict/prediction.h"
 #include "predict/step_parts.h"
 #include "schedule/data_parallel.h"
@@ -85,14 +86,17 @@ std::string file_for(const frameworks::Framework& framework, const std::string& 
 }
 
 void add_traced(report::Report& report, const std::string& title,
-                const schedule::ScheduledProgram& program, const predict::Traced& traced) {
+                const schedule::ScheduledProgram& program, const predict::Traced& traced,
+                const std::vector<jobs::StageMemory>& memory) {
+  const traces::Trace& trace = traced.trace;
+  const std::int32_t step = traces::median_step_index(trace);
   report.timelines.push_back(report::timeline(
-      traced.trace,
+      trace,
       {.title = title,
        .program = &program,
        .path = &traced.path,
-       .bubbles = predict::bubbles(program, traced.trace,
-                                   traces::median_step_index(traced.trace))}));
+       .bubbles = predict::bubbles(program, trace, step),
+       .memory = predict::memory_over_time(program, trace, {.step = step, .stages = memory})}));
 }
 
 void add_stages(report::Report& report, const schedule::ScheduledProgram& program,
@@ -130,8 +134,9 @@ void add_paste(report::Report& report, const PlanOnPage& what) {
 
 }  // namespace
 
-void add_timeline(report::Report& report, const std::string& title, const predict::TraceOf& what) {
-  add_traced(report, title, what.program, predict::trace_of(what, predict::kTraceSteps));
+void add_timeline(report::Report& report, const std::string& title, const predict::TraceOf& what,
+                  const std::vector<jobs::StageMemory>& memory) {
+  add_traced(report, title, what.program, predict::trace_of(what, predict::kTraceSteps), memory);
 }
 
 std::optional<schedule::Policy> usual_of(const schedule::Program& program) {
@@ -171,7 +176,7 @@ void add_plan(report::Report& report, const PlanOnPage& what) {
   report.found = found;
   const predict::Traced traced = predict::trace_of(
       {.program = what.lowered, .costs = what.costs, .steady = what.steady}, predict::kTraceSteps);
-  add_traced(report, policy, what.lowered, traced);
+  add_traced(report, policy, what.lowered, traced, what.memory);
   add_stages(report, what.lowered, traced);
   add_errors(report, what.costs);
   add_interval(report, what);

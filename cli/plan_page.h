@@ -10,6 +10,7 @@
 
 #include "base/units.h"
 #include "cli/page.h"
+#include "jobs/memory.h"
 #include "models/costs.h"
 #include "policies/policies.h"
 #include "predict/prediction.h"
@@ -30,6 +31,7 @@ struct PlanOnPage {
   std::optional<Duration> lower_bound;  // on these costs
   // What a job without a plan runs, beside it; nothing: none does the same.
   std::optional<schedule::Policy> usual = std::nullopt;
+  std::vector<jobs::StageMemory> memory = {};  // of the stages of a job; empty: no job
 };
 
 // PyTorch DDP's default where it trains what the plan does: nothing of a pipeline.
@@ -42,8 +44,9 @@ report::Report report_of_plan(const PageOptions& page, const std::vector<std::st
 // All of it. Cost: some searches (search/sensitivity.h) and simulations.
 void add_plan(report::Report& report, const PlanOnPage& what);
 
-// The predicted timeline alone.
-void add_timeline(report::Report& report, const std::string& title, const predict::TraceOf& what);
+// The predicted timeline alone. `memory`: as above.
+void add_timeline(report::Report& report, const std::string& title, const predict::TraceOf& what,
+                  const std::vector<jobs::StageMemory>& memory = {});
 
 // Ranks, gradients and bytes of a Program.
 void add_facts(report::Report& report, const schedule::Program& program);

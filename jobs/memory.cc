@@ -136,6 +136,8 @@ class Counter {
     const double in_flight = micro_batches_in_flight(stage);
     const double kept = kept_by(blocks);
     const Bytes sums = sums_of(held);
+    memory.kept = rounded(kept);
+    memory.sums = rules_.resident_gradients ? Bytes() : sums;
     const bool is_counting = rules_.resident_gradients || job_.micro_batches() > 1;
     const Bytes copy =
         rounded(rules_.gathered_update && divides_update() ? held.all() * compute() : 0);

@@ -73,6 +73,8 @@ struct StageMemory {
   Bytes activations, logits, working, gathered, buffers;
   Bytes fragmentation;
   Bytes outside;
+  Bytes kept;  // activations of one micro-batch, part of `activations`
+  Bytes sums;  // gradients that come with the first backward and go with the update
 
   [[nodiscard]] Bytes allocated() const;  // what tensors take
   [[nodiscard]] Bytes reserved() const;   // with what the allocator cannot use

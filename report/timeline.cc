@@ -389,6 +389,10 @@ Timeline timeline(const Trace& trace, const TimelineOptions& options) {
     if (rank == line.report.rank && !moments.empty()) line.bubble = traces::length(moments);
     RankRows({trace, messages, grain, moments}, line, rank).add();
   }
+  std::ranges::copy_if(options.memory, std::back_inserter(line.memory),
+                       [&](const traces::RankMemory& held) {
+                         return std::ranges::find(ranks, held.rank) != ranks.end();
+                       });
   if (options.program != nullptr) line.arrows = arrows_of(trace, *options.program, messages, line);
   if (options.path != nullptr) line.path = path_of(trace, *options.path, line);
   return line;

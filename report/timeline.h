@@ -22,6 +22,7 @@
 #include "traces/critical_path.h"
 #include "traces/intervals.h"
 #include "traces/metrics.h"
+#include "traces/rank_memory.h"
 #include "traces/trace.h"
 
 #include <cstddef>
@@ -97,6 +98,7 @@ struct Timeline {
   std::vector<TimelineRow> rows;
   std::vector<TimelineSpan> spans;
   std::vector<TimelineArrow> arrows;
+  std::vector<traces::RankMemory> memory;         // of ranks shown; empty where it is not known
   std::optional<Duration> bubble = std::nullopt;  // of the slowest rank; absent without a pipeline
   std::vector<TimelineBucket> buckets;  // empty without a program
   std::vector<TimelinePath> path;       // by time; empty where it is not known
@@ -114,6 +116,7 @@ struct TimelineOptions {
   const traces::CriticalPath* path = nullptr;  // of the trace; null: not known
   // Of the median step, by rank; empty: no pipeline, or not known.
   std::map<Rank, std::vector<traces::Interval>> bubbles = {};
+  std::vector<traces::RankMemory> memory = {};  // of the median step; empty: not known
 };
 
 // REQUIRES: every step of the trace has a span; the commands of the trace are those of the program.

@@ -58,6 +58,18 @@ ordered_json json_of(const TimelinePath& part) {
           {"end_us", to_us(part.end)}};
 }
 
+// Levels are rows of numbers: there are hundreds of them.
+ordered_json memory_json(const traces::RankMemory& held, Instant start) {
+  ordered_json levels = ordered_json::array();
+  for (const traces::MemoryLevels& level : held.levels) {
+    levels.push_back({to_us(level.at - start), level.activations.count(), level.gradients.count(),
+                      level.gathered.count()});
+  }
+  return {{"rank", held.rank.value},
+          {"rest_bytes", held.rest.count()},
+          {"levels", std::move(levels)}};
+}
+
 template <class Items>
 ordered_json list_json(const Items& items) {
   ordered_json array = ordered_json::array();
@@ -85,6 +97,10 @@ ordered_json stalls_json(const Timeline& line) {
 
 ordered_json timeline_json(const Timeline& line) {
   const traces::Provenance& from = line.provenance;
+  ordered_json memory = ordered_json::array();
+  for (const traces::RankMemory& held : line.memory) {
+    memory.push_back(memory_json(held, line.report.start));
+  }
   return {{"title", line.title},
           {"origin", std::string(traces::to_string(from.origin))},
           {"machine", from.machine},
@@ -109,6 +125,7 @@ ordered_json timeline_json(const Timeline& line) {
           {"rows", list_json(line.rows)},
           {"buckets", list_json(line.buckets)},
           {"arrows", list_json(line.arrows)},
+          {"memory", std::move(memory)},
           {"critical_path", list_json(line.path)},
           {"spans", list_json(line.spans)}};
 }

@@ -25,6 +25,7 @@ function spanColour(span) {
 function standsStill(span) { return ["gap", "stall", "bubble", "wait"].includes(span.what); }
 
 const rowHeight = 26;
+const laneHeight = 46;  // of a rank's memory
 const readyHeight = 18;
 
 // What is drawn of one row between two moments: spans that are too narrow to see become one mark.
@@ -52,7 +53,51 @@ function inRankOrder(line) {
   const place = new Map(order.map((old, now) => [old, now]));
   const moved = (part) => ({...part, row: part.row === null ? null : place.get(part.row)});
   return {...line, rows: order.map((old) => line.rows[old]), spans: line.spans.map(moved), critical_path: line.critical_path?.map(moved),
-    arrows: line.arrows.map((arrow) => ({...arrow, from_row: place.get(arrow.from_row), to_row: place.get(arrow.to_row)}))};
+    memory: [...line.memory].sort((a, b) => a.rank - b.rank), arrows: line.arrows.map((arrow) => ({...arrow, from_row: place.get(arrow.from_row), to_row: place.get(arrow.to_row)}))};
+}
+
+const memoryParts = [["rest_bytes", "--idle", "stays: parameters, optimizer, buffers, what the allocator holds"], ["gradients", "--optimizer", "gradients"],
+  ["gathered", "--copies", "gathered parameters"], ["activations", "--backward", "activations"]];
+
+// What a rank holds over the step: areas on top of each other, from 0 on.
+class MemoryLane {
+  constructor(held, name) {
+    this.name = name;
+    this.levels = held.levels.map(([at, activations, gradients, gathered]) => ({at, rest_bytes: held.rest_bytes, activations, gradients, gathered}));
+    this.peak = d3.max(this.levels, (level) => this.sum(level));
+  }
+
+  sum(level) { return sumOf(memoryParts, ([part]) => level[part]); }
+
+  // Between two levels on the straight line.
+  levelAt(at) {
+    const after = this.levels.findIndex((level) => level.at > at);
+    if (after === 0) return this.levels[0];
+    if (after < 0) return this.levels.at(-1);
+    const [from, to] = [this.levels[after - 1], this.levels[after]];
+    const share = (at - from.at) / (to.at - from.at);
+    return Object.fromEntries(Object.keys(from).map((part) => [part, from[part] + share * (to[part] - from[part])]));
+  }
+
+  draw(group, x, top, most) {
+    const [left, right] = x.range();
+    const [first, last] = [this.levels[0], this.levels.at(-1)];
+    const levels = [{...first, at: Math.min(first.at, x.invert(left))}, ...this.levels, {...last, at: Math.max(last.at, x.invert(right))}];
+    const y = d3.scaleLinear([0, most], [top + laneHeight - 8, top]);
+    const below = levels.map(() => 0);
+    const areas = memoryParts.map(([part, colour]) => {
+      const from = [...below];
+      levels.forEach((level, place) => { below[place] += level[part]; });
+      const edge = (heights) => levels.map((level, place) => `${x(level.at)},${y(heights[place])}`);
+      return {colour, d: `M${edge(below).join("L")}L${edge(from).reverse().join("L")}Z`};
+    });
+    group.selectAll("path").data(areas).join("path").attr("class", "part").attr("d", (area) => area.d).attr("fill", (area) => `var(${area.colour})`);
+    group.on("pointerdown pointermove", (event) => {
+      const level = this.levelAt(x.invert(d3.pointer(event, group.node())[0]));
+      tip.show(event.clientX, event.clientY, `${this.name}: ${bytes(this.sum(level))}`, [["at", time(level.at)],
+        ...memoryParts.map(([part, , words]) => [words, level[part] > 0 ? bytes(level[part]) : null])]);
+    }).on("pointerleave", (event) => { if (event.pointerType !== "touch") tip.hide(); });
+  }
 }
 
 class TimelineChart {
@@ -67,11 +112,14 @@ class TimelineChart {
     const many = new Set(line.rows.map((row) => row.rank)).size > 1;
     this.names = line.rows.map((row) => (many ? `r${row.rank} ${row.name}` : row.name));
     if (this.ready.length > 0) this.names.push("gradients ready");
+    if (line.memory.length > 0) this.names.push("r0 memory");
+    this.lanes = line.memory.map((held) => new MemoryLane(held, many ? `r${held.rank} memory` : "memory"));
+    this.most = d3.max(this.lanes, (lane) => lane.peak);
     this.choice = {row: 0, span: -1};
     this.transform = d3.zoomIdentity;
     this.top = this.ready.length > 0 ? readyHeight : 4;
     this.figure = chart({
-      kind: "timeline", height: this.top + line.rows.length * rowHeight + 40, draw: (svg, width) => this.draw(svg, width),
+      kind: "timeline", height: this.top + line.rows.length * rowHeight + this.lanes.length * laneHeight + 40, draw: (svg, width) => this.draw(svg, width),
       keys: (event) => this.keys(event),
       label: `Timeline of ${line.title}: ${counted(line.rows.length, "stream")}, ${time(line.step_us)}. Left and right go from span ` +
         "to span, up and down from stream to stream, plus and minus zoom, 0 shows all. The buckets stand in the table below.",
@@ -82,7 +130,8 @@ class TimelineChart {
     this.svg = svg;
     this.width = width;
     this.margin = Math.min(Math.max(...this.names.map((name) => name.length)) * letterWidth + 6, 170, Math.round(width * 0.22));
-    const bottom = this.top + this.line.rows.length * rowHeight;
+    this.lanesFrom = this.top + this.line.rows.length * rowHeight;
+    const bottom = this.lanesFrom + this.lanes.length * laneHeight;
     this.base = d3.scaleLinear([this.begin, this.end], [this.margin, width - 8]);
     const clip = `clip-${Math.random().toString(36).slice(2)}`;
     svg.append("clipPath").attr("id", clip).append("rect").attr("x", this.margin).attr("y", 0)
@@ -107,6 +156,8 @@ class TimelineChart {
     svg.selectAll("text.row").data(this.line.rows).join("text").attr("class", "row small").attr("x", 0)
       .attr("y", (row, index) => this.top + index * rowHeight + 17)
       .text((row, index) => shortened(this.names[index], this.margin - 4));
+    this.lanes.forEach((lane, index) => [lane.name, bytes(lane.peak)].forEach((words, place) => svg.append("text").attr("class", "row small").attr("x", 0)
+      .attr("y", this.lanesFrom + index * laneHeight + 20 + 14 * place).text(shortened(words, this.margin - 4))));
     if (this.ready.length > 0) {
       svg.append("text").attr("class", "small").attr("x", 0).attr("y", 12).text(this.margin < 15 * letterWidth ? "ready" : "gradients ready");
     }
@@ -134,6 +185,8 @@ class TimelineChart {
     this.waiting(marks, x, y, height);
     this.labels(marks, y);
     this.messages(x, left, right);
+    this.plot.selectAll("g.memory").data(this.lanes).join("g").attr("class", "memory")
+      .each((lane, index, nodes) => lane.draw(d3.select(nodes[index]), x, this.lanesFrom + index * laneHeight + 4, this.most));
     this.readyMarks(x, left, right);
     this.criticalPath(x, left, right);
   }
@@ -332,6 +385,8 @@ function timelineParts(line, shared) {
     legend([...used.map((what) => [`var(${activityColours[what] ?? "--kernel"})`, what]), ["var(--gap)", "nothing under way (hover says why)"],
       ...(line.arrows.length > 0 ? [["var(--ink)", "arrow: what one stage sends another"]] : []),
       ...(line.critical_path?.length > 0 ? [["var(--critical)", "line: critical path, what the step waited for"]] : [])]),
+    line.memory.length === 0 ? null : legend(memoryParts.filter(([part]) => made.lanes.some((lane) => lane.levels.some((level) => level[part] > 0)))
+      .map(([, colour, words]) => [`var(${colour})`, `memory: ${words}`])),
     made.figure,
     pathTable(line),
     rows.length === 0 ? null : folded("Buckets of this step", table("Buckets",

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "cli/text.h"
 #include "tests/cli/asked.h"
 
@@ -189,6 +190,13 @@ TEST_F(AnswersTest, NothingIsToBeSetWhereTheHostIsWaitedFor) {
       ContainsRegex("^set:   nothing: the host is what the step waits for\n"
                     "gives: [^\n]+\n( [^\n]+\n)*left:  the device waits [^\n]+ for the host"));
   EXPECT_THAT(ask("diagnose " + kResnetTrace).output, StartsWith("set:   nothing"));
+  const Ended both = ask("explore --workload " + step + " --json --html " + path("step.html"));
+  ASSERT_EQ(both.code, 0) << both.output;
+  const nlohmann::json answer = nlohmann::json::parse(both.output).at("answer");
+  EXPECT_TRUE(answer.at("set").empty());
+  EXPECT_EQ(answer.at("why_nothing"), "the host is what the step waits for");
+  const std::string page = read_file(path("step.html"));
+  EXPECT_THAT(page, HasSubstr(R"("paste":[],"next":[])"));
 }
 
 // GPT-2 has 475 MiB of parameters and as much of gradients.

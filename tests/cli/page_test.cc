@@ -51,6 +51,75 @@ class PageCommandTest : public ::testing::Test {
   std::filesystem::path directory_;
 };
 
+// A timeline of two stages: what they send each other are arrows between their compute streams.
+TEST_F(PageCommandTest, APipelineShowsItsBubbleAndItsMessages) {
+  const std::string policy = " --policy pipeline:stages=2,k=4 --html ";
+  ASSERT_EQ(ask("plan --workload resnet50 --cluster a100x8" + policy + file("pp.html")).code, 0);
+  const json report = figures(file("pp.html"));
+  const json& line = report.at("timelines").at(0);
+  EXPECT_EQ(report.at("usual"), nullptr);  // DDP's default trains another batch
+  const json& stages = report.at("results").at(0).at("rows");
+  EXPECT_EQ(line.at("bubble_us"), stages.at(0).at("bubble_us"));
+  ASSERT_FALSE(line.at("arrows").empty());
+  for (const json& arrow : line.at("arrows")) {
+    const json& from = line.at("rows").at(arrow.at("from_row").get<std::size_t>());
+    const json& to = line.at("rows").at(arrow.at("to_row").get<std::size_t>());
+    EXPECT_EQ(from.at("name"), "compute");
+    EXPECT_NE(from.at("rank"), to.at("rank"));
+  }
+  bool any_bubble = false;
+  for (const json& span : line.at("spans")) {
+    EXPECT_GE(span.at("start_us"), 0);
+    any_bubble = any_bubble || span.at("what") == "bubble";
+  }
+  EXPECT_TRUE(any_bubble);
+  EXPECT_TRUE(line.at("memory").empty());  // nobody says what a micro-batch keeps
+}
+
+TEST_F(PageCommandTest, TheMemoryOfAJobOverTimeReachesThePeakOfItsRow) {
+  ASSERT_EQ(ask("explore --job qwen3_0.6b:pp=2,dp=4,gbs=16 --cluster h100x8 --html " + file("j.html"))
+                .code,
+            0);
+  const json report = figures(file("j.html"));
+  const json& jobs = report.at("results").at(0);
+  std::int64_t most = 0;
+  for (const json& held : report.at("timelines").at(0).at("memory")) {
+    for (const json& level : held.at("levels")) {
+      most = std::max(most, held.at("rest_bytes").get<std::int64_t>() +
+                                level.at(1).get<std::int64_t>() + level.at(2).get<std::int64_t>() +
+                                level.at(3).get<std::int64_t>());
+    }
+  }
+  EXPECT_EQ(most, jobs.at("rows").at(jobs.at("best").get<std::size_t>()).at("peak_bytes"));
+}
+
+TEST_F(PageCommandTest, FsdpHasCurvesOverPrefetchingAndNoneOfBucketSizes) {
+  ASSERT_EQ(ask("explore --workload gpt2 --cluster a100x8 --policies fsdp --html " + file("f.html"))
+                .code,
+            0);
+  const json report = figures(file("f.html"));
+  EXPECT_TRUE(report.at("curves").empty());
+  const json& prefetch = report.at("prefetch");
+  ASSERT_EQ(prefetch.at("curves").size(), 2U);
+  const json& reshards = prefetch.at("curves").at(0).at("points");
+  const json& keeps = prefetch.at("curves").at(1).at("points");
+  // Further ahead more is gathered; without resharding all of it at any rate, and the step is shorter.
+  for (std::size_t i = 1; i < reshards.size(); ++i) {
+    EXPECT_GE(reshards.at(i).at("memory_bytes"), reshards.at(i - 1).at("memory_bytes"));
+    EXPECT_GT(keeps.at(i).at("memory_bytes"), reshards.at(i).at("memory_bytes"));
+    EXPECT_LE(keeps.at(i).at("step_us"), reshards.at(i).at("step_us"));
+  }
+  const auto usual = std::ranges::find_if(
+      reshards, [&](const json& point) { return point.at("spec") == prefetch.at("usual"); });
+  ASSERT_NE(usual, reshards.end());
+  EXPECT_EQ(usual->at("ahead"), 1);
+  // What FSDP2 does by itself is a row of the sweep, too.
+  const json& rows = report.at("results").at(0).at("rows");
+  EXPECT_TRUE(std::ranges::any_of(rows, [&](const json& row) {
+    return row.at("spec") == prefetch.at("usual") && row.at("step_us") == usual->at("step_us");
+  }));
+}
+
 TEST_F(PageCommandTest, ThePageOfASweepHoldsWhatTheCommandPrints) {
   const Ended swept = ask("explore --workload mlp-1000mbit --thresholds 1MiB,25MiB --json --html " +
                           file("sweep.html"));

@@ -82,6 +82,27 @@ TEST(CausesTest, AWaitWithoutABucketIsForAnotherStage) {
   EXPECT_EQ(line.stalls[StallCause::OtherStage], us(15));
 }
 
+// The stall, 10 to 25, until 20 for a stage that still computes: that is bubble, the rest is what it sends.
+TEST(TimelineTest, TheBubbleOfAStallStandsAlone) {
+  Builder builder;
+  builder.compute(0, SpanPhase::Forward, "f").compute(1, SpanPhase::Backward, "b");
+  builder.trace().commands.push_back({CommandId{2}, SpanKind::Wait, SpanPhase::Communication,
+                                      "wait for x.recv.0-1", std::nullopt, Bytes(0)});
+  builder.ran({.command = 0, .from = 0, .to = 10}).ran({.command = 2, .from = 10, .to = 25});
+  builder.ran({.command = 1, .from = 25, .to = 30});
+  using traces::sample::at;
+  const Timeline line =
+      timeline(builder.build(), {.title = "x", .bubbles = {{Rank{0}, {{at(10), at(20)}}}}});
+  EXPECT_EQ(line.bubble, us(10));
+  std::vector<std::string> parts;
+  for (const TimelineSpan& span : line.spans) {
+    parts.push_back(span.what + " " + to_string(span.start) + " to " + to_string(span.end));
+  }
+  EXPECT_THAT(parts, ::testing::ElementsAre("forward 0 ns to 10 us", "bubble 10 us to 20 us",
+                                            "stall 20 us to 25 us", "backward 25 us to 30 us"));
+  EXPECT_THAT(line.spans[1].why, ::testing::StartsWith("waits for x.recv.0-1: 15 us"));
+}
+
 // Where something is in flight on both ranks the sum of the causes is the stall of the compared rank.
 TEST(CausesTest, AddUpToTheStallOfTheSlowestRank) {
   for (const Trace& trace : {traces::sample::predicted(), traces::sample::measured()}) {
