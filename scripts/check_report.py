@@ -30,6 +30,7 @@ HOSTILE = "</script><script>document.title='hostile'</script><img src=x onerror=
 
 PAPER = 688  # px: A4 less the margins of the page
 
+STEP = "step.json"  # the workload of TRACE, whose step the host bounds
 PLAN_CHARTS = ["timeline", "causes", "stages", "sensitivity"]
 # Report -> the command that makes it, and the charts that it must have. Later ones read what earlier ones write.
 REPORTS = {
@@ -43,11 +44,14 @@ REPORTS = {
     "report": ("report hostile.plan predicted.trace measured.trace -o report.html",
                ["steps", "comparison", "timeline", "timeline", *PLAN_CHARTS]),
     "jobs": ("explore --job llama3_8b:tp=2,pp=2,dp=2,gbs=8 --cluster h100x8 --html jobs.html", ["jobs", "stages", "timeline", "causes"]),
+    "fsdp": ("explore --workload gpt2 --cluster a100x8 --policies fsdp --html fsdp.html", ["prefetch", "timeline", *PLAN_CHARTS]),
+    "pipeline": ("plan --job qwen3_0.6b:pp=2,dp=4,gbs=16 --cluster h100x8 --html pipeline.html", PLAN_CHARTS),
+    "host": (f"explore --workload {STEP} --html host.html", ["curve", "timeline", *PLAN_CHARTS]),
     "diagnose": (f"diagnose {TRACE} --html diagnose.html", ["diagnosis", "what-if", "settings", "timeline", "timeline", "timeline"]),
     "diagnose-cpu": (f"diagnose {CPU_TRACE} --html diagnose-cpu.html", []),  # nothing to draw: no empty chart
 }
 # The section that a page begins with: its answer.
-FIRST = {"jobs": "jobs", "explore": "plan", "plan": "plan", "predict": "plan", "run": "run", "compare": "comparison", "report": "plan", "diagnose": "diagnosis",
+FIRST = {"jobs": "jobs", "fsdp": "plan", "pipeline": "plan", "host": "plan", "explore": "plan", "plan": "plan", "predict": "plan", "run": "run", "compare": "comparison", "report": "plan", "diagnose": "diagnosis",
          "diagnose-cpu": "diagnosis"}
 
 
@@ -176,6 +180,43 @@ def check_tools(browser, checks):
     browser.keys("#timeline svg", Browser.ESCAPE)
 
 
+def count_of(browser, selector):
+    return browser.run("return document.querySelectorAll(arguments[0]).length", selector)
+
+
+def text_of(browser, selector):
+    return browser.run("return document.querySelector(arguments[0])?.textContent ?? ''", selector)
+
+
+def check_fsdp(browser, checks):
+    """Curves over prefetching: a ring on the default, memory on a second axis, and no bucket size of another framework."""
+    checks.equal(count_of(browser, "#curve"), 0, "fsdp: curves over bucket sizes")
+    chart = "svg[data-chart=prefetch]"
+    checks.equal((count_of(browser, f"{chart} circle.usual"), count_of(browser, f"{chart} path.memory")), (1, 2), "fsdp: ring, and curves of memory")
+    checks.expect(count_of(browser, f"{chart} .second") >= 3, "fsdp: no second axis")
+    checks.expect("FSDP2's default" in text_of(browser, f"{chart} text.usual"), "fsdp: the ring has no name")
+    browser.move_to(f"{chart} circle:nth-of-type(3)")
+    checks.expect("gathered at a time" in tip(browser) and "ms" in tip(browser), f"fsdp: hover says {tip(browser)!r}")
+    check_arrows(browser, checks, "fsdp", chart)
+
+
+def check_pipeline(browser, checks):
+    """The bubble is named, messages are arrows, nothing is left of the step's start, and the memory of each rank has a lane."""
+    names = browser.run("return [...document.querySelectorAll('#timeline svg text.inside')].map(text => text.textContent)")
+    checks.expect("bubble" in names, f"pipeline: no bubble among {names}")
+    for mark, words in (("rect.span.bubble", "for another stage"), ("path.arrow:nth-of-type(9)", "rank 4"), ("g.memory", "activations")):
+        browser.move_to(f"#timeline svg {mark}")
+        checks.expect(words in tip(browser), f"pipeline: hover over {mark} says {tip(browser)!r}")
+    checks.equal(count_of(browser, "#timeline svg g.memory"), 2, "pipeline: lanes of memory")
+    checks.expect(not [tick for tick in axis_of(browser) if tick.startswith("\u2212")], f"pipeline: begins before its step: {axis_of(browser)}")
+
+
+def check_host(browser, checks):
+    said = text_of(browser, "#plan strong")
+    checks.expect(said == "Set nothing: the host is what the step waits for.", f"host: says {said!r}")
+    checks.equal(count_of(browser, "#paste"), 0, "host: files and lines to paste")
+
+
 def axis_of(browser):
     return browser.run("return [...document.querySelectorAll('#timeline svg .axis .tick text')].map(text => text.textContent)")
 
@@ -271,7 +312,7 @@ def check_explore_figures(browser, checks, printed):
                           "[...svg.querySelectorAll('.axis .tick')].map(tick => tick.textContent + tick.getAttribute('transform')).join())")
     checks.expect(len(moments) == 2 and moments[0] == moments[1], "explore: its two timelines have one scale of time")
     text = browser.run("return document.body.innerText")
-    checks.expect(f"{printed['best']['step_us'] / 1000:.3f} ms" in text, "explore: the best step does not stand on the page")
+    checks.expect(f"{printed['best']['step_us'] / 1000:#.4g} ms" in text, "explore: the best step does not stand on the page")
 
 
 def make(tool, folder, command, checks):
@@ -302,6 +343,9 @@ def check_report(browser, checks, folder, name, wanted, keep):
         check_tools(browser, checks)
         check_timeline(browser, checks)
         check_moving(browser, checks)
+    for own, check in (("fsdp", check_fsdp), ("pipeline", check_pipeline), ("host", check_host)):
+        if name == own:
+            check(browser, checks)
     if name == "plan":
         browser.move_to("#timeline svg path.ready")
         checks.expect(HOSTILE in tip(browser), f"plan: a hostile name is shown as {tip(browser)!r}")
@@ -326,6 +370,7 @@ def main():
         browser.has_touch()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "hostile.program").write_text(json.dumps(hostile_program()))
+        make(pathlib.Path(options.tool).resolve(), folder, f"import kineto {TRACE} -o {STEP}", checks)
         for name, (command, wanted) in REPORTS.items():
             printed = make(pathlib.Path(options.tool).resolve(), folder, command, checks)
             try:

@@ -55,9 +55,9 @@ function prefetchSection(report) {
   function draw(svg, width, height) {
     const margin = {left: 56, right: 48, top: 20, bottom: 40};
     const scale = scales(width, height, margin);
-    const axes = svg.append("g").attr("class", "axis");
-    axes.append("g").attr("transform", `translate(${margin.left},0)`).call(d3.axisLeft(scale.y).ticks(6).tickSizeOuter(0));
+    svg.append("g").attr("class", "axis").attr("transform", `translate(${margin.left},0)`).call(d3.axisLeft(scale.y).ticks(6).tickSizeOuter(0));
     const [bottom, right] = [height - margin.bottom, width - margin.right];
+    const axes = svg.append("g").attr("class", "axis");
     axes.append("path").attr("d", `M${margin.left},${bottom}H${right}V${margin.top}`).attr("fill", "none");
     for (const tick of scale.memory.ticks(6)) {
       axes.append("line").attr("x1", right).attr("x2", right + 6).attr("y1", scale.memory(tick)).attr("y2", scale.memory(tick));

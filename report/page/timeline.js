@@ -56,8 +56,8 @@ function inRankOrder(line) {
     memory: [...line.memory].sort((a, b) => a.rank - b.rank), arrows: line.arrows.map((arrow) => ({...arrow, from_row: place.get(arrow.from_row), to_row: place.get(arrow.to_row)}))};
 }
 
-const memoryParts = [["rest_bytes", "--idle", "stays: parameters, optimizer, buffers, what the allocator holds"], ["gradients", "--optimizer", "gradients"],
-  ["gathered", "--copies", "gathered parameters"], ["activations", "--backward", "activations"]];
+const memoryParts = [["rest_bytes", "--idle", "stays: parameters, optimizer, buffers, what the allocator holds"], ["gradients", "--rule-5", "gradients"],
+  ["gathered", "--flat", "gathered parameters"], ["activations", "--kernel", "activations"]];
 
 // What a rank holds over the step: areas on top of each other, from 0 on.
 class MemoryLane {

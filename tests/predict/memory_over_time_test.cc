@@ -50,7 +50,7 @@ Held held_by(const std::string& options) {
 }
 
 Bytes most(const RankMemory& rank, Bytes MemoryLevels::* part) {
-  return std::ranges::max_element(rank.levels, {}, part)->*part;
+  return (*std::ranges::max_element(rank.levels, {}, part)).*part;
 }
 
 // 1F1B of two stages: two micro-batches in flight on the first, one on the last.
