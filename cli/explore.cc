@@ -634,15 +634,15 @@ void print_several(std::ostream& out, const ExploreOptions& options,
 }
 
 report::Report page_of(const ExploreOptions& options, const PageOptions& page, Explored& one) {
-  return report_of({.page = page,
-                    .summary = one.about.summary,
-                    .notes = one.about.all_notes(),
-                    .planner = one.planner,
-                    .sweep = one.sweep,
-                    .thresholds = parse_thresholds(options.thresholds, options.points),
-                    .json = sweep_json(one.sweep, one.about, one.given, one.planner.program()),
-                    .answer = answer_of_sweep(one.sweep, one.about, one.given,
-                                              one.planner.program())});
+  return report_of(
+      {.page = page,
+       .summary = one.about.summary,
+       .notes = one.about.all_notes(),
+       .planner = one.planner,
+       .sweep = one.sweep,
+       .thresholds = parse_thresholds(options.thresholds, options.points),
+       .json = sweep_json(one.sweep, one.about, one.given, one.planner.program()),
+       .answer = answer_of_sweep(one.sweep, one.about, one.given, one.planner.program())});
 }
 
 std::vector<std::string> clusters_of(const ExploreOptions& options) {

@@ -465,7 +465,8 @@ std::optional<report::Prefetch> prefetch_of(const JobTable& table, const JobRow&
     ++points;
   }
   if (points < 2) return std::nullopt;
-  std::erase_if(found.curves, [](const report::PrefetchCurve& curve) { return curve.points.empty(); });
+  std::erase_if(found.curves,
+                [](const report::PrefetchCurve& curve) { return curve.points.empty(); });
   for (report::PrefetchCurve& curve : found.curves) {
     std::ranges::sort(curve.points, {}, &report::PrefetchPoint::ahead);
   }

@@ -79,8 +79,8 @@ void add_curves(report::Report& report, const SweepOnPage& sweep) {
   };
   if (std::ranges::any_of(rows, gathers)) {
     const frameworks::Framework& own = *sweep.sweep.framework;
-    report.prefetch = curves_over_prefetch(
-        is_prefetched(own) ? own : frameworks::framework("fsdp"), sweep.planner);
+    report.prefetch = curves_over_prefetch(is_prefetched(own) ? own : frameworks::framework("fsdp"),
+                                           sweep.planner);
     if (std::ranges::all_of(rows, gathers)) return;
   }
   for (const frameworks::Framework& framework : frameworks::all()) {

@@ -112,8 +112,7 @@ struct Asked {
 std::optional<schedule::Policy> usual_policy(const Asked& asked, const search::Candidate& candidate,
                                              const search::Planner& planner) {
   if (asked.inputs.job || candidate.plan) return std::nullopt;
-  std::optional<schedule::Policy> policy =
-      search::policy_of_now(candidate.spec, planner.program());
+  std::optional<schedule::Policy> policy = search::policy_of_now(candidate.spec, planner.program());
   if (policy && planner.refusal_of(*policy)) return std::nullopt;
   return policy;
 }
@@ -206,16 +205,15 @@ void plan(const PlanOptions& options, std::ostream& out) {
   if (options.page.wanted()) {
     std::vector<jobs::StageMemory> memory;
     if (asked.inputs.job) memory = jobs::memory_of(*asked.inputs.job);
-    files.push_back(
-        page_file(options.page, report_of_plan(options.page, all_notes,
-                                               {.plan = result,
-                                                .lowered = program,
-                                                .costs = planner.costs(),
-                                                .steady = planned.steady,
-                                                .file = options.output,
-                                                .lower_bound = predicted.lower_bound,
-                                                .usual = usual,
-                                                .memory = std::move(memory)})));
+    files.push_back(page_file(options.page, report_of_plan(options.page, all_notes,
+                                                           {.plan = result,
+                                                            .lowered = program,
+                                                            .costs = planner.costs(),
+                                                            .steady = planned.steady,
+                                                            .file = options.output,
+                                                            .lower_bound = predicted.lower_bound,
+                                                            .usual = usual,
+                                                            .memory = std::move(memory)})));
   }
   write_files(files);
   if (to_out) {

@@ -24,7 +24,7 @@ using traces::Span;
 
 // So many bytes more or less, evenly from one moment to another; at once where they are the same.
 struct Change {
-  Bytes MemoryLevels::* what;
+  Bytes MemoryLevels::*what;
   Instant from, to;
   double bytes = 0;
 
@@ -48,7 +48,7 @@ struct Run {
 class MemoryWalk {
  public:
   MemoryWalk(const schedule::ScheduledProgram& program, const traces::Trace& trace,
-           const schedule::RankProgram& role, Rank rank, std::int32_t step)
+             const schedule::RankProgram& role, Rank rank, std::int32_t step)
       : program_(program), role_(role), rank_(rank) {
     for (const schedule::Op& op : program.program.ops) ops_[op.id] = &op;
     for (const Span& span : traces::spans_of(trace, rank)) {
@@ -130,8 +130,8 @@ class MemoryWalk {
       const double share = static_cast<double>(run.weight.count()) /
                            static_cast<double>(whole[{run.phase, run.micro_step}].count());
       const bool is_backward = run.phase == Phase::Backward;
-      changes_.push_back({&MemoryLevels::activations, run.from, run.to,
-                          (is_backward ? -share : share) * kept});
+      changes_.push_back(
+          {&MemoryLevels::activations, run.from, run.to, (is_backward ? -share : share) * kept});
       if (is_backward && run.micro_step == first->micro_step) {
         changes_.push_back({&MemoryLevels::gradients, run.from, run.to, share * sums});
       }

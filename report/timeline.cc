@@ -137,7 +137,7 @@ class RankRows {
   struct Of {
     const Trace& trace;
     const Messages& messages;
-    Duration grain;                           // shorter spans are folded
+    Duration grain;                            // shorter spans are folded
     std::span<const traces::Interval> bubble;  // of this rank
   };
   RankRows(const Of& of, Timeline& line, Rank rank)
@@ -159,8 +159,8 @@ class RankRows {
     for (const traces::StreamInfo& stream : trace_.streams) {
       const auto spans = traces::spans_of(trace_, rank_, stream.id);
       if (std::ranges::none_of(spans, [&](const Span& span) { return is_shown(span); })) continue;
-      if (std::ranges::any_of(
-              spans, [&](const Span& span) { return messages_.contains(span.command); })) {
+      if (std::ranges::any_of(spans,
+                              [&](const Span& span) { return messages_.contains(span.command); })) {
         continue;  // drawn as arrows
       }
       line_.rows.push_back({rank_, stream.id, stream.name});
@@ -320,8 +320,7 @@ std::vector<TimelineArrow> arrows_of(const Trace& trace, const ScheduledProgram&
     const auto message = messages.find(span.command);
     if (span.step != line.step || message == messages.end()) continue;
     const schedule::Transfer& transfer = *message->second;
-    const std::span<const Rank> pair =
-        program.program.group(transfer.group).instance_of(span.rank);
+    const std::span<const Rank> pair = program.program.group(transfer.group).instance_of(span.rank);
     if (pair.size() != 2 || pair[static_cast<std::size_t>(transfer.root)] != span.rank) continue;
     const auto from = row_of(span.rank);
     const auto to = row_of(pair[static_cast<std::size_t>(1 - transfer.root)]);

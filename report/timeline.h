@@ -100,8 +100,8 @@ struct Timeline {
   std::vector<TimelineArrow> arrows;
   std::vector<traces::RankMemory> memory;         // of ranks shown; empty where it is not known
   std::optional<Duration> bubble = std::nullopt;  // of the slowest rank; absent without a pipeline
-  std::vector<TimelineBucket> buckets;  // empty without a program
-  std::vector<TimelinePath> path;       // by time; empty where it is not known
+  std::vector<TimelineBucket> buckets;            // empty without a program
+  std::vector<TimelinePath> path;                 // by time; empty where it is not known
   std::size_t ranks_left_out = 0;
 };
 

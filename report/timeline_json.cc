@@ -45,9 +45,12 @@ ordered_json json_of(const TimelineRow& row) {
 }
 
 ordered_json json_of(const TimelineArrow& arrow) {
-  return {{"from_row", arrow.from_row}, {"to_row", arrow.to_row},
-          {"name", arrow.name},         {"size_bytes", arrow.bytes.count()},
-          {"start_us", to_us(arrow.start)}, {"end_us", to_us(arrow.end)}};
+  return {{"from_row", arrow.from_row},
+          {"to_row", arrow.to_row},
+          {"name", arrow.name},
+          {"size_bytes", arrow.bytes.count()},
+          {"start_us", to_us(arrow.start)},
+          {"end_us", to_us(arrow.end)}};
 }
 
 ordered_json json_of(const TimelinePath& part) {
@@ -65,9 +68,8 @@ ordered_json memory_json(const traces::RankMemory& held, Instant start) {
     levels.push_back({to_us(level.at - start), level.activations.count(), level.gradients.count(),
                       level.gathered.count()});
   }
-  return {{"rank", held.rank.value},
-          {"rest_bytes", held.rest.count()},
-          {"levels", std::move(levels)}};
+  return {
+      {"rank", held.rank.value}, {"rest_bytes", held.rest.count()}, {"levels", std::move(levels)}};
 }
 
 template <class Items>

@@ -76,7 +76,7 @@ function curveSection(report) {
   }
 
   function draw(svg, width, height) {
-    const margin = {left: 56, right: 26, top: 14, bottom: 40};
+    const margin = {left: 56, right: 26, top: 22, bottom: 40};
     const {x, y} = scales(width, height, margin);
     const flat = curves[state.curve].flat;
     const [from, to] = [x(flat.from_bytes), x(flat.to_bytes)];
@@ -99,14 +99,16 @@ function curveSection(report) {
   // Where a job is that nobody has tuned.
   function drawUsual(svg, x, y, width, margin) {
     const line = report.timelines.find((each) => each.policy === report.usual);
-    const size = /cap=(\d+)MiB/.exec(report.usual ?? "");
+    const size = /(?:cap|threshold)=(\d+)MiB/.exec(report.usual ?? "");
     if (!line || !size) return;
     const point = {threshold_bytes: size[1] * 2 ** 20, step_us: line.step_us};
     const [at, up] = [x(point.threshold_bytes), y(point.step_us / 1000)];
     svg.append("circle").attr("class", "usual").attr("cx", at).attr("cy", up).attr("r", 8).attr("fill", "none").attr("stroke", "var(--ink)").attr("stroke-width", 2);
+    const words = `${line.title}: ${time(point.step_us)}`;
     const left = at > width / 2;
-    svg.append("text").attr("class", "usual").attr("x", Math.max(margin.left, at + (left ? -12 : 12))).attr("y", up > 40 ? up - 12 : up + 20)
-      .attr("text-anchor", left ? "end" : "start").text(`${line.title}: ${time(point.step_us)}`);
+    const beside = Math.min(width - margin.right, Math.max(at - 12, margin.left + words.length * letterWidth));
+    svg.append("text").attr("class", "usual").attr("x", left ? beside : at + 12).attr("y", up > 40 ? up - 12 : up + 20)
+      .attr("text-anchor", left ? "end" : "start").text(words);
   }
 
   function keys(event) {

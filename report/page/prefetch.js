@@ -23,7 +23,7 @@ function prefetchSection(report) {
     return {
       // Depths stand side by side, whatever lies between them.
       x: (ahead) => margin.left + 24 + depths.indexOf(ahead) / Math.max(1, depths.length - 1) * (width - margin.left - margin.right - 48),
-      y: d3.scaleLinear([low - room, high + room], inside).nice(), memory: d3.scaleLinear([below, most * 1.02], inside).nice(),
+      y: d3.scaleLinear([low - room, high + room], inside).nice(), memory: d3.scaleLinear([below, most + 0.15 * (most - below)], inside).nice(),
     };
   }
 

@@ -58,14 +58,15 @@ function timelineSection(report) {
   return section("timeline", "The step as it runs", [scale, ...report.timelines.flatMap((line) => [
     many ? element("h3", {}, line.title) : null,
     element("p", {}, kindOf(line.origin), `${line.steps > 1 ? ` step ${line.step},` : ""} rank ${line.rank}${hasRanks(line) ? " (the slowest)" : ""}: ${time(line.step_us)}, ${waitingOf(line)}; `,
-      `${line.policy}${line.machine ? ` on ${line.machine}` : ""}${line.ranks_left_out > 0 ? `; ${counted(line.ranks_left_out, "rank")} more not shown` : ""}`),
+      `${line.policy}${line.machine ? ` on ${line.machine}` : ""}${line.ranks_left_out > 0 ? `; ${counted(line.ranks_left_out, "rank")} more not shown` : ""}${spanOf(line)[0] < -line.step_us / 200 ? "; left of 0: begun in the step before" : ""}`),
     ...timelineParts(line, shared)])]);
 }
 
 function causesSection(report) {
   const lines = report.timelines.filter((line) => line.breakdown_us !== null);
   if (lines.length === 0) return null;
-  const bars = lines.map((line) => ({name: line.title, parts: stepParts(line)}));
+  const cut = lines.map((line) => ({name: line.title, parts: stepParts(line)}));
+  const bars = lines.some((line) => line.bubble_us !== null) ? cut : emphasize(cut, ["idle"]);  // a bubble has its colour
   return section("causes", "Where the time of a step goes", [
     element("p", {}, "The compute stream of the slowest rank, cut into activities; stalls by what they waited for. The parts add up to the step."),
     partsLegend(bars), stackedBars("causes", "Where the time of a step goes; the same numbers stand in the table below.", bars),
@@ -118,11 +119,12 @@ const exposedWords = {
   no_prefetch_us: ["--stall-3", "exposed: gathered when needed"], link_us: ["--stall", "exposed: the link"],
 };
 
-// The largest part that is not compute has the strongest colour, whichever it is.
-function emphasize(bars) {
+// The largest part that is not compute has the strongest colour, whichever it is, or if it is one of these.
+function emphasize(bars, these = null) {
   const strongest = "--stall";
-  const losses = groupsOf(bars.flatMap((bar) => bar.parts).filter(([, words]) => words !== "compute"), ([, words]) => words);
+  const losses = groupsOf(bars.flatMap((bar) => bar.parts).filter(([, words]) => !["compute", "forward", "backward", "optimizer"].includes(words)), ([, words]) => words);
   const [own, most] = greatest(losses, (parts) => sumOf(parts, (part) => part[2]))?.[0] ?? [];
+  if (these && !these.includes(most)) return bars;
   const colour = ([now, words]) => (words === most ? strongest : now === strongest ? own : now);
   return bars.map((bar) => ({...bar, parts: bar.parts.map((part) => [colour(part), part[1], part[2]])}));
 }
@@ -182,7 +184,8 @@ const partsOf = (stage, stages) => [["--forward", "compute", stage.compute_us],
 
 // A bar for each stage of a plan.
 function stagesSection(stages) {
-  const bars = stages.rows.map((stage) => ({name: `stage ${stage.stage}`, parts: partsOf(stage, stages.rows)}));
+  const cut = stages.rows.map((stage) => ({name: `stage ${stage.stage}`, parts: partsOf(stage, stages.rows)}));
+  const bars = emphasize(cut, ["waiting"]);
   return section("stages", bars.length > 1 ? "Where the step goes, by stage" : "Where the step goes", [
     element("p", {}, kindOf(stages.origin), ` Compute, communication that nothing hides by what it is for, and the rest${bars.length > 1 ? " (bubble: nothing to compute, or another stage is late)" : ""}; the parts add up to the step.`),
     partsLegend(bars), stackedBars("stages", "Where a step of each stage goes.", bars), folded("The same as a table", partsTable("Where the time goes", bars))]);

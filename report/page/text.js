@@ -96,7 +96,7 @@ function saveAs(blob, name) {
 // The chart as the reader sees it: the page's colours and letters are written into a copy of it.
 async function savePng(svg, name) {
   const copy = svg.cloneNode(true);
-  const kept = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font", "text-anchor"];
+  const kept = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font", "text-anchor", "paint-order"];
   const from = svg.querySelectorAll("*");
   copy.querySelectorAll("*").forEach((node, index) => {
     const style = getComputedStyle(from[index]);

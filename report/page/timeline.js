@@ -140,7 +140,7 @@ class TimelineChart {
     this.plot = svg.append("g").attr("clip-path", `url(#${clip})`);
     this.axis = svg.append("g").attr("class", "axis").attr("transform", `translate(0,${bottom + 4})`);
     svg.append("text").attr("class", "small").attr("x", width - 8).attr("y", bottom + 36).attr("text-anchor", "end")
-      .text(`ms from the start of the step (${this.line.origin})${this.begin < 0 ? "; left of 0: begun in the step before" : ""}`);
+      .text(`ms from the start of the step (${this.line.origin})`);
     this.zoom = d3.zoom().scaleExtent([1, 1e5]).extent([[this.margin, 0], [width - 8, bottom]])
       .translateExtent([[this.margin, 0], [width - 8, bottom]])
       .filter((event) => !event.button && (event.type !== "wheel" || event.ctrlKey || event.metaKey))

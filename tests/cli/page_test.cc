@@ -77,9 +77,10 @@ TEST_F(PageCommandTest, APipelineShowsItsBubbleAndItsMessages) {
 }
 
 TEST_F(PageCommandTest, TheMemoryOfAJobOverTimeReachesThePeakOfItsRow) {
-  ASSERT_EQ(ask("explore --job qwen3_0.6b:pp=2,dp=4,gbs=16 --cluster h100x8 --html " + file("j.html"))
-                .code,
-            0);
+  ASSERT_EQ(
+      ask("explore --job qwen3_0.6b:pp=2,dp=4,gbs=16 --cluster h100x8 --html " + file("j.html"))
+          .code,
+      0);
   const json report = figures(file("j.html"));
   const json& jobs = report.at("results").at(0);
   std::int64_t most = 0;
@@ -94,9 +95,9 @@ TEST_F(PageCommandTest, TheMemoryOfAJobOverTimeReachesThePeakOfItsRow) {
 }
 
 TEST_F(PageCommandTest, FsdpHasCurvesOverPrefetchingAndNoneOfBucketSizes) {
-  ASSERT_EQ(ask("explore --workload gpt2 --cluster a100x8 --policies fsdp --html " + file("f.html"))
-                .code,
-            0);
+  ASSERT_EQ(
+      ask("explore --workload gpt2 --cluster a100x8 --policies fsdp --html " + file("f.html")).code,
+      0);
   const json report = figures(file("f.html"));
   EXPECT_TRUE(report.at("curves").empty());
   const json& prefetch = report.at("prefetch");

@@ -41,15 +41,16 @@ Held held_by(const std::string& options) {
             .ranks = {}};
   held.lowered = lower_job(held.job, cluster);
   const auto& [program, costs] = held.lowered;
-  held.trace = trace_of({.program = program, .costs = costs, .steady = steady_state(program, costs)},
-                        kTraceSteps)
-                   .trace;
+  held.trace =
+      trace_of({.program = program, .costs = costs, .steady = steady_state(program, costs)},
+               kTraceSteps)
+          .trace;
   held.stages = jobs::memory_of(held.job);
   held.ranks = memory_over_time(program, held.trace, {.step = 1, .stages = held.stages});
   return held;
 }
 
-Bytes most(const RankMemory& rank, Bytes MemoryLevels::* part) {
+Bytes most(const RankMemory& rank, Bytes MemoryLevels::*part) {
   return (*std::ranges::max_element(rank.levels, {}, part)).*part;
 }
 
@@ -77,9 +78,8 @@ TEST(MemoryOverTimeTest, ParametersAreGatheredAndReleased) {
   const RankMemory& rank = held.ranks.front();
   const schedule::PolicyResult made = schedule::apply_policy(
       jobs::program_of(held.job),
-      schedule::parse_policy(predict_job(held.job, load_cluster("h100x8", DOVETAIL_SOURCE_DIR
-                                                                "/models"))
-                                 .policy));
+      schedule::parse_policy(
+          predict_job(held.job, load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models")).policy));
   EXPECT_GT(most(rank, &MemoryLevels::gathered), Bytes());
   EXPECT_LE(most(rank, &MemoryLevels::gathered), made.most_gathered);
   EXPECT_EQ(rank.levels.back().gathered, Bytes());
