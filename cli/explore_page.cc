@@ -42,10 +42,12 @@ bool gathers(const search::SweepRow& row) {
   return !row.candidate.plan && row.candidate.spec.decisions.gathers.has_value();
 }
 
-// Of the sweep's framework where it gathers parameters before each use, else FSDP2's.
-report::Prefetch curves_over_prefetch(const frameworks::Framework& of, search::Planner& planner) {
+// What the framework does by itself, further and further ahead, in as many micro-steps as the row.
+report::Prefetch curves_over_prefetch(const frameworks::Framework& of, const search::SweepRow& row,
+                                      search::Planner& planner) {
   constexpr std::array kAhead = {0, 1, 2, 3, 4, 6, 8};
-  const schedule::Policy by_itself = schedule::parse_policy(of.curve);
+  schedule::Policy by_itself = schedule::parse_policy(of.curve);
+  by_itself.decisions.accumulation = row.candidate.spec.decisions.accumulation;
   report::Prefetch found{.axis = std::string(of.axis),
                          .bytes_are = "parameters gathered at a time",
                          .usual = schedule::to_string(by_itself),
@@ -77,10 +79,11 @@ void add_curves(report::Report& report, const SweepOnPage& sweep) {
   const auto is_prefetched = [](const frameworks::Framework& framework) {
     return !framework.curve.empty() && schedule::parse_policy(framework.curve).decisions.gathers;
   };
-  if (std::ranges::any_of(rows, gathers)) {
+  if (const auto row = std::ranges::find_if(rows, gathers); row != rows.end()) {
+    // That of the sweep where it gathers before each use, else FSDP2.
     const frameworks::Framework& own = *sweep.sweep.framework;
     report.prefetch = curves_over_prefetch(is_prefetched(own) ? own : frameworks::framework("fsdp"),
-                                           sweep.planner);
+                                           *row, sweep.planner);
     if (std::ranges::all_of(rows, gathers)) return;
   }
   for (const frameworks::Framework& framework : frameworks::all()) {
@@ -108,7 +111,7 @@ void add_faster_curve(report::Report& report) {
       1;
   report.remarks.push_back(
       "Faster than our plan, which is the best row of the sweep: " + of->label + " at " +
-      to_string(fastest->threshold) + ", " + fixed(to_us(fastest->step) / 1e3, 3) + " ms (" +
+      to_string(fastest->threshold) + ", " + to_string(fastest->step) + " (" +
       fixed(100 * share, 1, "+") + " %), --policy " + fastest->spec +
       ". The lower bound does not cover it where it shards updates.");
 }

@@ -26,7 +26,7 @@ IMAGES = {
     "report.png": (1160, "light", "#curve", TIMELINE),
     "curve-light-1600.png": (1600, "light", "#curve", "#curve"),
     "timeline-dark-1600.png": (1600, "dark", "#timeline", "#timeline"),
-    "page-dark-400.png": (400, "dark", "main", "#curve"),
+    "page-dark-400.png": (400, "dark", "#stages", "#curve"),
 }
 
 
