@@ -122,7 +122,9 @@ return Math.min(...inks.map(ratio), ...on);"""
 def check_look(browser, checks, name, wanted, width, scheme):
     what = f"{name}, {scheme}, {width} px"
     browser.show_as(width, 1000, scheme)
-    browser.wait_for(f"return [...document.querySelectorAll('svg[data-chart]')].length >= {len(wanted)} && "
+    # Two frames on, charts have heard of new colours, too.
+    browser.run("window.settled = false; requestAnimationFrame(() => requestAnimationFrame(() => { window.settled = true; }))")
+    browser.wait_for(f"return window.settled && [...document.querySelectorAll('svg[data-chart]')].length >= {len(wanted)} && "
                      "[...document.querySelectorAll('svg[data-chart]')].every(svg => svg.childNodes.length > 0 && "
                      "Math.abs(svg.viewBox.baseVal.width - svg.getBoundingClientRect().width) < 2)")
     charts = browser.run(CHARTS)
@@ -204,7 +206,7 @@ def check_pipeline(browser, checks):
     """The bubble is named, messages are arrows, nothing is left of the step's start, and the memory of each rank has a lane."""
     names = browser.run("return [...document.querySelectorAll('#timeline svg text.inside')].map(text => text.textContent)")
     checks.expect("bubble" in names, f"pipeline: no bubble among {names}")
-    for mark, words in (("rect.span.bubble", "for another stage"), ("path.arrow:nth-of-type(9)", "rank 4"), ("g.memory", "activations")):
+    for mark, words in (("rect.span.bubble", "for another stage"), ("path.arrow:nth-of-type(5)", "rank 4"), ("g.memory", "activations")):
         browser.move_to(f"#timeline svg {mark}")
         checks.expect(words in tip(browser), f"pipeline: hover over {mark} says {tip(browser)!r}")
     checks.equal(count_of(browser, "#timeline svg g.memory"), 2, "pipeline: lanes of memory")
