@@ -97,6 +97,7 @@ class RankWalk {
 
  private:
   void stood(Instant begin, Instant end) {
+    if (begin == end) return;
     parts_.bubble += end - begin;
     bubble_.push_back({begin, end});
   }

@@ -351,6 +351,17 @@ function pathTable(line) {
       share((part.end_us - part.start_us) / line.step_us), [part.what, "text"]])));
 }
 
+// What each rank holds where it holds most.
+function memoryTable(line) {
+  if (line.memory.length === 0) return null;
+  const held = (count) => (count > 0 ? bytes(count) : "");
+  const rows = line.memory.map(({rank, rest_bytes, levels}) => {
+    const [at, ...parts] = greatest(levels, (level) => level[1] + level[2] + level[3]);
+    return [rank, ms(at), ...parts.map(held), held(rest_bytes), bytes(sumOf(parts, (part) => part) + rest_bytes)];
+  });
+  return folded("Memory of this step", table("Memory where it is highest", ["rank", "at ms", "activations", "gradients", "gathered", "rest", "sum"], rows));
+}
+
 // From where to where a step goes.
 function spanOf(line) {
   return [Math.min(0, d3.min(line.spans, (span) => span.start_us) ?? 0), Math.max(line.step_us, d3.max(line.spans, (span) => span.end_us) ?? 0)];
@@ -389,6 +400,7 @@ function timelineParts(line, shared) {
       .map(([, colour, words]) => [`var(${colour})`, `memory: ${words}`])),
     made.figure,
     pathTable(line),
+    memoryTable(line),
     rows.length === 0 ? null : folded("Buckets of this step", table("Buckets",
       ["bucket", "size", "gradients", "ready ms", "begins ms", "ends ms", ["stall", "text"]], rows))];
 }
