@@ -198,7 +198,8 @@ class TimelineChart {
     const y = (part) => this.top + part.row * rowHeight + rowHeight - 2;
     const within = (at) => Math.min(right, Math.max(left, x(at)));
     const shown = path.filter((part) => x(part.end_us) >= left && x(part.start_us) <= right);
-    const lines = this.plot.selectAll("path.critical").data(shown).join("path").attr("class", "critical").attr("d", (part) => {
+    const turns = shown.filter((part, place) => shown[place + 1] && shown[place + 1].row !== part.row).length;
+    const lines = this.plot.selectAll("path.critical").data(shown).join("path").attr("class", turns > this.width / 16 ? "critical dense" : "critical").attr("d", (part) => {
       const next = path[path.indexOf(part) + 1];
       const turn = next && next.row !== part.row && x(part.end_us) <= right ? `L${within(next.start_us)},${y(next)}` : "";
       return `M${within(part.start_us)},${y(part)}H${within(part.end_us)}${turn}`;
@@ -210,7 +211,7 @@ class TimelineChart {
   // What stages send each other, from compute stream to compute stream.
   messages(x, left, right) {
     const shown = this.line.arrows.filter((arrow) => x(arrow.end_us) >= left && x(arrow.start_us) <= right);
-    const arrows = this.plot.selectAll("path.arrow").data(shown).join("path").attr("class", "arrow").attr("d", (arrow) => {
+    const arrows = this.plot.selectAll("path.arrow").data(shown).join("path").attr("class", shown.length > this.width / 4 ? "arrow dense" : "arrow").attr("d", (arrow) => {
       const down = arrow.to_row > arrow.from_row;
       const edge = (row, below) => this.top + row * rowHeight + (below ? rowHeight - 3 : 3);
       const [from, to, at] = [edge(arrow.from_row, down), edge(arrow.to_row, !down), x(arrow.end_us)];
@@ -236,7 +237,7 @@ class TimelineChart {
 
   labels(marks, y) {
     const wide = marks.filter((mark) => mark.count === 1 && mark.to - mark.from > 16 &&
-      (mark.span.what === "collective" || mark.to - mark.from > 60));
+      (mark.span.what === "collective" || mark.to - mark.from > (mark.span.what === "bubble" ? 50 : 60)));
     const label = (mark) => {
       const {what, bucket, name} = mark.span;
       if (what === "gap") return "";
