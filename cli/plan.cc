@@ -95,6 +95,11 @@ void print_plan(std::ostream& out, const Written& plan) {
   print_range(out, plan.range);
   std::vector<std::string> notes = frameworks::notes_on_units(plan.options.policy);
   notes.insert(notes.end(), plan.notes.begin(), plan.notes.end());
+  const auto no_room = std::ranges::find_if(notes, predict::tells_no_room);
+  if (no_room != notes.end()) {
+    print_text(out, *no_room, 2, Tone::Warning);
+    notes.erase(no_room);
+  }
   print_notes(out, notes, plan.options.detail);
   for (const std::string& said : plan.candidate.report) print_text(out, "  " + said, 4);
   for (const std::string& left : plan.candidate.left_out) print_text(out, "  left out: " + left, 4);

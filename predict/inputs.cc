@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "imports/guess.h"
+#include "jobs/memory.h"
 #include "jobs/program.h"
 #include "models/stand_in.h"
 #include "models/what_if.h"
@@ -33,6 +34,9 @@ bool is_all_timed(const schedule::Program& program) {
 }
 
 namespace {
+
+// In each note about memory that a device does not have.
+const std::string kNoRoom = " does not fit: ";
 
 // The size of the largest process group over which gradients are reduced.
 std::int64_t reduction_ranks(const schedule::Program& program) {
@@ -310,6 +314,17 @@ void require_one_world(const std::string& workload, std::optional<std::int64_t> 
 
 namespace {
 
+// "this job does not fit: ..."; "" where it does, or a device's memory is not known.
+std::string memory_note(const jobs::Job& job, const Machine& machine) {
+  const std::optional<Bytes> capacity = machine.capacity();
+  const std::vector<jobs::StageMemory> stages = jobs::memory_of(job);
+  const std::size_t fullest = jobs::fullest(stages);
+  if (!capacity || stages[fullest].total() <= *capacity) return "";
+  return "this job" + kNoRoom + "a rank" +
+         (stages.size() > 1 ? " of stage " + std::to_string(fullest) : "") + " needs " +
+         describe(stages[fullest]) + "; a device has " + to_string(*capacity);
+}
+
 // A job has its stages and its world.
 Inputs load_job(const InputOptions& options) {
   if (options.cluster.empty()) throw InputError("a job needs a machine: name one with --cluster");
@@ -326,6 +341,9 @@ Inputs load_job(const InputOptions& options) {
   inputs.machine.costs = models::costs_for(cluster, inputs.program);
   inputs.machine.cluster = std::move(cluster);
   inputs.summary.link = inputs.machine.link();
+  if (std::string note = memory_note(job, inputs.machine); !note.empty()) {
+    inputs.summary.notes.insert(inputs.summary.notes.begin(), std::move(note));
+  }
   return inputs;
 }
 
@@ -452,6 +470,8 @@ std::vector<std::string> notes_on(const Machine& machine, const schedule::Progra
   return notes;
 }
 
+bool tells_no_room(std::string_view note) { return note.find(kNoRoom) != note.npos; }
+
 std::string memory_note(const Machine& machine, const schedule::Program& program,
                         const schedule::Schedule& schedule) {
   const std::optional<Bytes> capacity = machine.capacity();
@@ -460,12 +480,12 @@ std::string memory_note(const Machine& machine, const schedule::Program& program
   if (kept.total() <= *capacity) {
     const bool fits_with_adam = kept.state > Bytes(0) || kept.total() + kept.moments <= *capacity;
     return fits_with_adam ? ""
-                          : "with Adam this does not fit: a rank keeps " + to_string(kept.total()) +
+                          : "with Adam this" + kNoRoom + "a rank keeps " + to_string(kept.total()) +
                                 ", its moments in f32 take " + to_string(kept.moments) +
                                 ", a device has " + to_string(*capacity);
   }
   const std::string stage = program.stages > 1 ? " of stage " + std::to_string(kept.stage) : "";
-  return "this plan does not fit: a rank" + stage + " keeps " + to_string(kept.total()) + " (" +
+  return "this plan" + kNoRoom + "a rank" + stage + " keeps " + to_string(kept.total()) + " (" +
          describe(kept) + "), a device has " + to_string(*capacity) + "; activations come on top";
 }
 

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "jobs/job.h"
@@ -75,6 +76,7 @@ std::vector<std::string> notes_on(const Machine& machine, const schedule::Progra
                                   const schedule::PlanSummary& summary,
                                   const std::vector<schedule::Collective>& used);
 // "this plan does not fit: a rank keeps ...", or would not with Adam; "" where it does, or a device's memory is not known.
+bool tells_no_room(std::string_view note);  // whether it is such a note, or of a job
 std::string memory_note(const Machine& machine, const schedule::Program& program,
                         const schedule::Schedule& schedule);
 // The same for a Schedule of it, by the collectives and streams that it uses.

@@ -212,6 +212,9 @@ TEST_F(AnswersTest, WhatDoesNotFitIsNoAdvice) {
   const std::string fsdp = ask(gpt2 + " --policies fsdp,fsdp:reshard=no").output;
   EXPECT_THAT(fsdp, HasSubstr(" does not fit "));
   EXPECT_THAT(fsdp, Not(ContainsRegex("best: .*reshard=no")));
+  EXPECT_THAT(
+      ask("plan --job qwen3_0.6b:dp_shard=8,gbs=8,seq=512 --cluster " + path("small.json")).output,
+      ContainsRegex("\nthis job does not fit: a rank needs [^\n]+ GiB: "));
 }
 
 TEST_F(AnswersTest, AFolderIsTheTracesInIt) {
