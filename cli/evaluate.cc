@@ -82,7 +82,10 @@ struct Evaluator::Question {
     notes = root.has("notes") && root.at("notes").boolean();
     if (root.has("want")) wanted = root.one_of<Wanted>("want");
     root.done();
-    if (workload.empty() == job.empty()) throw InputError("line: name a workload or a job");
+    if (workload.empty() == job.empty()) {
+      throw InputError(job.empty() ? "line: name a workload or a job"
+                                   : "line: name a workload or a job, not both");
+    }
   }
 
   [[nodiscard]] schedule::Policy parsed_policy() const {

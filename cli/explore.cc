@@ -164,7 +164,8 @@ std::string word_for_best(const SweepRow& row) {
   return micro_steps(row) == 1 ? "best" : "fastest";
 }
 
-// Rows by their step, by number: all, or the fastest that fit, a few that do not, the best and what there is now.
+// Rows by their step, by number: all, or the fastest that fit, a few that do not, the best, the fastest
+// that is one setting, and what there is now.
 std::vector<std::size_t> sweep_rows_shown(const Sweep& sweep, std::optional<std::size_t> now,
                                           const Detail& detail) {
   constexpr std::size_t kFitting = 10;
@@ -172,12 +173,17 @@ std::vector<std::size_t> sweep_rows_shown(const Sweep& sweep, std::optional<std:
   std::vector<std::size_t> order(sweep.rows.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return step_ns(sweep.rows[i]); });
+  const auto setting = std::ranges::find_if(order, [&](std::size_t i) {
+    const std::optional<frameworks::Said>& said = sweep.rows[i].said;
+    return said && said->by == frameworks::ToldBy::Setting && sweep.rows[i].fits;
+  });
   std::vector<std::size_t> shown;
   std::size_t fitting = 0;
   std::size_t too_large = 0;
   for (const std::size_t i : order) {
     const bool is_early = sweep.rows[i].fits ? fitting++ < kFitting : too_large++ < kTooLarge;
-    if (detail.all || is_early || i == sweep.best || now == i) shown.push_back(i);
+    const bool is_setting = setting != order.end() && *setting == i;
+    if (detail.all || is_early || is_setting || i == sweep.best || now == i) shown.push_back(i);
   }
   return shown;
 }
@@ -383,6 +389,7 @@ Answer answer_of_sweep(const Sweep& sweep, const About& about, const InputOption
   if (!about.host_bound.empty() && now && step(sweep.best) >= kTold * step(*now)) {
     answer.set.clear();
     answer.why_nothing = ": the host is what the step waits for";
+    answer.gives = "nothing that can be told: the best buckets take " + answer.gives;
     answer.left = rest_of_host_bound(about.host_bound);
   }
   return answer;
@@ -572,6 +579,13 @@ const SweepRow* default_of_ddp(const Sweep& sweep) {
   return row == sweep.rows.end() ? nullptr : &*row;
 }
 
+// How far the best row is above the bound, in per cent; nothing where there is none, or where it is none of what the bound bounds.
+std::optional<double> gap_percent(const Sweep& sweep) {
+  const Duration step = compared_step(sweep.rows[sweep.best]);
+  if (!sweep.lower_bound || step < *sweep.lower_bound) return std::nullopt;
+  return 100 * (to_us(step) / to_us(*sweep.lower_bound) - 1);
+}
+
 ordered_json pair_json(const Explored& one) {
   const SweepRow& best = one.sweep.rows[one.sweep.best];
   const SweepRow* const ddp = default_of_ddp(one.sweep);
@@ -584,7 +598,8 @@ ordered_json pair_json(const Explored& one) {
   row["ddp_default_step_us"] = ddp ? ordered_json(us(ddp->candidate.summary.step_ns)) : nullptr;
   row["lower_bound_us"] =
       one.sweep.lower_bound ? ordered_json(to_us(*one.sweep.lower_bound)) : nullptr;
-  row["gap_percent"] = one.sweep.lower_bound ? ordered_json(100 * one.sweep.gap) : nullptr;
+  const std::optional<double> gap = gap_percent(one.sweep);
+  row["gap_percent"] = gap ? ordered_json(*gap) : nullptr;
   return row;
 }
 
@@ -622,11 +637,12 @@ void print_several(std::ostream& out, const ExploreOptions& options,
   for (const Explored& one : all) {
     const SweepRow& best = one.sweep.rows[one.sweep.best];
     const SweepRow* const ddp = default_of_ddp(one.sweep);
+    const std::optional<double> gap = gap_percent(one.sweep);
     table.add({one.given.workload, one.about.summary.cluster,
                std::to_string(one.planner.program().world_size),
                fixed(step_ns(best) / 1e6, decimals_of(step_ns(best) / 1e6)),
                fixed(us(best.candidate.summary.exposed_ns) / 1e3, decimals_of(step_ns(best) / 1e6)),
-               one.sweep.lower_bound ? fixed(one.sweep.gap * 100, 2) + " %" : "-",
+               gap ? fixed(*gap, 2) + " %" : "-",
                ddp ? fixed((step_ns(*ddp) / step_ns(best) - 1) * 100, 1, "+") + " %" : "-",
                best.candidate.name()});
   }

@@ -48,7 +48,8 @@ using predict::kAsAsked;
 constexpr std::int64_t kUnknownNode = 8;  // ranks of a node where the cluster does not say
 
 struct JobTable {
-  std::string text;  // the job as it was typed
+  std::string text;     // the job as it was typed
+  std::string machine;  // and the machine
   models::Cluster cluster;
   predict::JobSearch found = {};
   std::vector<std::string> notes = {};
@@ -75,6 +76,7 @@ JobTable tabulate(const ExploreOptions& options) {
   const Job job = asked.layout == jobs::Layout{} ? asked : predict::on_world(asked, what_if);
   JobTable table{
       .text = options.job,
+      .machine = options.clusters.front(),
       .cluster = predict::load_cluster(options.clusters.front(), options.inputs.data_dir, what_if)};
   table.notes = jobs::notes_on(job);
   if (!what_if.nothing()) {
@@ -230,8 +232,8 @@ std::vector<std::string> ways_to(const JobTable& table, const JobRow& row) {
     return {row.change == kAsAsked ? "the job as it is" : row.change + " in " + table.text};
   }
   std::vector<std::string> ways = {"dovetail plan --job \"" + *text + "\" --cluster " +
-                                   table.cluster.name + what_if_flag(table) + " -o plan.json"};
-  const std::string command = export_job_command(row.found.job, *text, table.cluster.name);
+                                   table.machine + what_if_flag(table) + " -o plan.json"};
+  const std::string command = export_job_command(row.found.job, *text, table.machine);
   if (!command.empty()) ways.push_back(command);
   return ways;
 }
@@ -276,7 +278,9 @@ std::string gain_of_job(const JobTable& table, const JobPrediction& best) {
   if (asked == table.rows().end() || &asked->found == &best) return text;
   text += " against " + to_string(asked->found.step) + " as asked";
   if (!asked->found.fits()) return text + ", which does not fit";
-  return text + ": " + gain_of(table).value_or(change_text(best.step, asked->found.step));
+  const auto row = static_cast<std::size_t>(asked - table.rows().begin());
+  return text + ": " + gain_of(table).value_or(change_text(best.step, asked->found.step)) +
+         (is_alike(table, row) ? ", too little to tell" : "");
 }
 
 Answer answer_of_job(const JobTable& table) {

@@ -137,7 +137,14 @@ void print_table(std::ostream& out, const models::CollectiveSeries& series,
   if (other) {
     const std::string assumed = models::collective_assumption(
         *other, {series.collective, series.ranks, series.nodes.value_or(0)});
-    if (!assumed.empty()) print_text(out, "  " + other->name + ": " + assumed, 4);
+    if (!series.nodes) {
+      print_text(out, "  over how many nodes is not in the log: " + other->name + " is one node",
+                 4);
+    }
+    if (!assumed.empty()) {
+      print_text(out, "  " + other->name + ": " + assumed + ": no measure to judge by", 4);
+      return;
+    }
     print_text(out,
                "  within " + fixed(100 * imports::kAlikeShare, 0) +
                    " % is alike: so far apart are versions of NCCL on one machine",

@@ -34,6 +34,13 @@ std::string cut(const std::string& text, std::size_t width) {
   return text.substr(0, width - 2) + "..";
 }
 
+// "tp=4,pp=1,dp_..,mbs=2": rows of one table often begin alike.
+std::string cut_inside(const std::string& text, std::size_t width) {
+  if (text.size() <= width || width < 8) return cut(text, width);
+  const std::size_t tail = width / 3;
+  return text.substr(0, width - 2 - tail) + ".." + text.substr(text.size() - tail);
+}
+
 // At its last word that fits.
 std::string cut_at_a_word(const std::string& text, std::size_t width) {
   if (text.size() <= width) return text;
@@ -171,7 +178,8 @@ void TextTable::print(std::ostream& out) const {
   const auto line_of = [&](const auto& cell_of) {
     std::string line;
     for (const std::size_t i : layout.shown) {
-      const std::string text = cut(cell_of(i), layout.width[i]);
+      const std::string text =
+          i == 0 ? cut_inside(cell_of(i), layout.width[i]) : cut(cell_of(i), layout.width[i]);
       const std::string blanks(layout.width[i] - text.size(), ' ');
       if (!line.empty() || i != layout.shown.front()) line += std::string(kGap, ' ');
       line += columns_[i].is_text ? text + blanks : blanks + text;

@@ -38,7 +38,8 @@ std::string late_sentence(const Finding& finding, const LateRank& worst) {
   std::string text = "stragglers: " + percent(finding.share()) + " of all collective time (" +
                      of_step(finding) + ", all ranks) is waiting for a late rank; most of it, " +
                      ms(worst.caused) + ", for rank " + std::to_string(worst.rank);
-  text += " (longest in an " + worst.mostly_in + ")";
+  const bool is_vowel = worst.mostly_in.find_first_of("aeiou") == 0;
+  text += std::string(" (longest in a") + (is_vowel ? "n " : " ") + worst.mostly_in + ")";
   if (!worst.mostly_with.empty()) text += ", late with " + worst.mostly_with;
   return text;
 }
@@ -209,7 +210,6 @@ void add_paste(const BucketAdvice& advice, std::vector<std::string>& lines) {
   }
   lines.push_back("no setting of " + std::string(advice.framework->name) +
                   " is better than the recorded buckets by more than can be told");
-  lines.push_back("paste: " + setting->line);
 }
 
 }  // namespace

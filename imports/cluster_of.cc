@@ -183,7 +183,7 @@ void assume_machine(const CollectiveLog& log, const ClusterOptions& options,
   result.missing.push_back(
       (log.gpu.empty() ? "the log names no GPU"
                        : "the GPU \"" + log.gpu + "\" is not in the list") +
-      ": the file has collectives only; models of the zoo need --gpu NAME or --over CLUSTER");
+      ": the file has collectives only; models of the zoo need --gpu NAME or --over CLUSTER here");
 }
 
 // The links between all ranks, fitted to the cluster's tables.

@@ -20,19 +20,22 @@ struct Pattern {
 constexpr std::string_view kNoTf32 = "there is no TF32";
 constexpr std::string_view kMatrixF32 = "f32 is the FP32 matrix rate";
 
-constexpr Gpu kA100Sxm40 = {"a100-sxm-40", 19.5, 156, 312, 1555, gib(40)};
-constexpr Gpu kA100Sxm80 = {"a100-sxm-80", 19.5, 156, 312, 2039, gib(80)};
-constexpr Gpu kA100Pcie40 = {"a100-pcie-40", 19.5, 156, 312, 1555, gib(40)};
-constexpr Gpu kA100Pcie80 = {"a100-pcie-80", 19.5, 156, 312, 1935, gib(80)};
+// In whole MiB.
+constexpr Bytes hundredths_of_gib(std::int64_t n) { return mib((n * 1024 + 50) / 100); }
+
+constexpr Gpu kA100Sxm40 = {"a100-sxm-40", 19.5, 156, 312, 1555, hundredths_of_gib(3950)};
+constexpr Gpu kA100Sxm80 = {"a100-sxm-80", 19.5, 156, 312, 2039, hundredths_of_gib(7915)};
+constexpr Gpu kA100Pcie40 = {"a100-pcie-40", 19.5, 156, 312, 1555, hundredths_of_gib(3950)};
+constexpr Gpu kA100Pcie80 = {"a100-pcie-80", 19.5, 156, 312, 1935, hundredths_of_gib(7915)};
 constexpr Gpu kV100 = {"v100", 15.7, 0, 125, 900, {}, false, kNoTf32};
-constexpr Gpu kH100Sxm = {"h100-sxm", 67, 495, 989, 3350, gib(80)};
-constexpr Gpu kH100Pcie = {"h100-pcie", 51, 378, 756, 2000, gib(80)};
-constexpr Gpu kGh200 = {"gh200", 67, 495, 989, 4000, gib(96)};
-constexpr Gpu kH200 = {"h200", 67, 495, 989, 4800, gib(141)};
-constexpr Gpu kB200 = {"b200", 75, 1125, 2250, 8000, gib(180)};
-constexpr Gpu kGb200 = {"gb200", 80, 1250, 2500, 8000, gib(186)};
-constexpr Gpu kL40s = {"l40s", 91.6, 183, 362, 864, gib(48)};
-constexpr Gpu kH20 = {"h20", 44, 74, 148, 4000, gib(96)};
+constexpr Gpu kH100Sxm = {"h100-sxm", 67, 495, 989, 3350, hundredths_of_gib(7911)};
+constexpr Gpu kH100Pcie = {"h100-pcie", 51, 378, 756, 2000, hundredths_of_gib(7911)};
+constexpr Gpu kGh200 = {"gh200", 67, 495, 989, 4000, hundredths_of_gib(9450)};
+constexpr Gpu kH200 = {"h200", 67, 495, 989, 4800, hundredths_of_gib(13980)};
+constexpr Gpu kB200 = {"b200", 75, 1125, 2250, 8000, hundredths_of_gib(17835)};
+constexpr Gpu kGb200 = {"gb200", 80, 1250, 2500, 8000, hundredths_of_gib(18431)};
+constexpr Gpu kL40s = {"l40s", 91.6, 183, 362, 864, hundredths_of_gib(4439)};
+constexpr Gpu kH20 = {"h20", 44, 74, 148, 4000, hundredths_of_gib(9500)};
 constexpr Gpu kMi250x = {"mi250x", 47.9,    0,    191.5,
                          1638,     gib(64), true, kMatrixF32};  // one of its two dies
 constexpr Gpu kMi300x = {"mi300x", 163.4, 0, 1307, 5300, gib(192), true, kMatrixF32};

@@ -3,7 +3,8 @@
 //   find_gpu("NVIDIA H100 80GB HBM3")->name == "h100-sxm"; gpu_named("h100-sxm")
 //
 // Sources: the vendors' data sheets, dense rates (without sparsity); f32 without tensor cores, but on AMD's with its matrix
-// units. Peaks are not measurements: the cluster file says "uncalibrated".
+// units. Memory is the total capacity that PyTorch's out-of-memory messages name in public reports (H100: 79.11 GiB of 80,
+// B300: 267.69 of what is sold as 288 GB); AMD's lose nothing. Peaks are not measurements: the cluster file says "uncalibrated".
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -23,7 +24,7 @@ struct Gpu {
   double tf32_tflop_s = 0;  // 0: it has no such units
   double half_tflop_s = 0;  // f16, and bf16 where has_bf16
   double memory_gb_s = 0;   // 10^9 bytes per second
-  Bytes memory;             // what data sheets call 80 GB are 80 GiB
+  Bytes memory;             // what the driver gives a process, less than the data sheet's
   bool has_bf16 = true;
   std::string_view f32_means = "f32 is the rate without tensor cores";
 };

@@ -68,9 +68,11 @@ std::optional<models::Cluster> shipped_like(const std::string& gpu,
 std::vector<SizeVerdict> verdicts(const models::CollectiveSeries& series,
                                   const models::Cluster* other) {
   std::optional<models::CollectiveTable> table;
+  bool is_measured = false;
   if (other != nullptr) {
-    table = models::collective_table(*other,
-                                     {series.collective, series.ranks, series.nodes.value_or(0)});
+    const models::CollectiveKey key{series.collective, series.ranks, series.nodes.value_or(0)};
+    table = models::collective_table(*other, key);
+    is_measured = models::collective_assumption(*other, key).empty();
   }
   const double factor = bus_factor(series.collective, series.ranks);
   std::vector<SizeVerdict> all;
@@ -80,7 +82,7 @@ std::vector<SizeVerdict> verdicts(const models::CollectiveSeries& series,
     if (table) {
       verdict.other_gb_s =
           factor * algorithm_bandwidth(point.bytes, table->time(point.bytes).isolated);
-      verdict.beside = beside(verdict.bus_gb_s / *verdict.other_gb_s);
+      if (is_measured) verdict.beside = beside(verdict.bus_gb_s / *verdict.other_gb_s);
     }
     verdict.dips = verdict.bus_gb_s < kDipShare * reached;
     reached = std::max(reached, verdict.bus_gb_s);
@@ -124,8 +126,8 @@ std::string fusing_in_words(const models::CollectiveSeries& series) {
   const std::string rises =
       half->still_rises ? "; it still rises at the largest size, so its peak is higher" : "";
   if (half->is_below) {
-    return "fuse above less than " + to_string(half->bytes) +
-           ", the smallest size measured: there " + what + " already" + rises;
+    return "fuse above " + to_string(half->bytes) +
+           " or less: at this size, the smallest measured, " + what + " already" + rises;
   }
   return "fuse above " + to_string(half->bytes) + " on this machine: from there on " + what + rises;
 }

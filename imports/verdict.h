@@ -38,7 +38,7 @@ struct SizeVerdict {
       words{};  // "-3 %", "slower: -38 %", "-3 %, dip"; "" where nothing is known and nothing dips
 };
 
-// One for each point. REQUIRES: the series has points; `other`, if any, a table of the collective over its ranks.
+// One for each point; slower or faster only than what was measured. REQUIRES: the series has points; `other`, if any, a table of the collective over its ranks.
 std::vector<SizeVerdict> verdicts(const models::CollectiveSeries& series,
                                   const models::Cluster* other);
 

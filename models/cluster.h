@@ -24,7 +24,7 @@
 //                 "network": {"link": "network", "bytes_per_s": 4.8e10, "hop_us": 53, "start_us": 240}},
 //    "compute": {"gemm": {"flop_per_s": {"f32": 1.56e14}, "efficiency": 0.5},
 //                "memory_bytes_per_s": 2.039e12, "kernel_overhead_us": 1,
-//                "memory_bytes": 85899345920},               of one device
+//                "memory_bytes": 84987084800},               of one device
 //    "kernels": [{"dtype": "f32", "gemm": {"m": 64, "n": 256, "k": 784, "count": 1}, "us": 12.5},
 //                {"dtype": "f32", "memory": {"bytes": 4816896, "flop": 0}, "us": 9.1}],
 //    "unit_kernel": {"dtype": "f32", "gemm": {"m": 96, "n": 96, "k": 96, "count": 1}, "us": 10},

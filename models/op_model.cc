@@ -181,7 +181,8 @@ OpCost OpModel::by_rules(const schedule::Op& op) const {
     cost.by_class = {copy->fixed + from_us(ns / 1e3)};
   } else {
     throw InputError("cluster " + machine + ": no duration for op " + op.name +
-                     ": no measured kernel matches it and the cluster has no compute section");
+                     ": no measured kernel matches it and the cluster has no compute section; "
+                     "dovetail import nccl-tests adds one: --gpu NAME, or --over CLUSTER");
   }
   return cost;
 }

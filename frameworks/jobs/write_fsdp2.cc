@@ -120,6 +120,11 @@ JobWords write_fsdp2(const Job& job) {
   words.notes.emplace_back("the optimizer is the program's own, and is made after shard()");
   if (l.tp > 1)
     words.notes.emplace_back("cut the model along mesh[\"tp\"] first (parallelize_module)");
+  if (job.async_tp) {
+    words.notes.emplace_back(
+        "async_tp=yes is the program's own: torch.compile, symmetric memory for the group of "
+        "mesh[\"tp\"], torch._inductor.config._micro_pipeline_tp = True; the step counts on it");
+  }
   if (l.pp > 1)
     words.notes.emplace_back("cut it into stages first; shard() takes one stage after the other");
   if (job.lora > 0)

@@ -7,7 +7,7 @@ import os
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Type, Union, overload
 
 from dovetail._tool import Document, InputError, Word, call, document_of, flags, made_file
-from dovetail.inputs import Job, Machine, PathLike, Subject, Trace, Workload, machine_words, subject_of
+from dovetail.inputs import Job, Machine, PathLike, Subject, Trace, Workload, machine_words, machines_words, subject_of
 from dovetail.own_policy import OwnPolicy, plan_of
 from dovetail.results import (AnyComparison, AnyExploration, Comparison, Diagnosis, Difference, Exploration, Explorations, Export,
                               JobExploration, MachineComparison, Plan, Predictions)
@@ -16,6 +16,9 @@ MachineLike = Union[Machine, str, None]
 PolicyLike = Union[str, OwnPolicy, Plan]
 Comparable = Union[Machine, Plan, Trace, PathLike]
 Sizes = Union[str, int, Sequence[Union[str, int]], None]
+
+
+_ENDINGS = {"torchtitan": ".toml", "deepspeed": ".json"}  # of the files of targets that are no Python
 
 
 def _size(value: Union[str, int]) -> str:
@@ -40,6 +43,8 @@ def _plan_words(subject: Union[Job, Workload], machine: MachineLike, policies: S
         if isinstance(policy, str):
             named.append(policy)
             continue
+        if not isinstance(policy, (OwnPolicy, Plan)):
+            raise InputError(f"policies: {policy!r} is no policy: a name, a plan, or a function with @dovetail.policy")
         made = plan_of(policy, subject, machine) if isinstance(policy, OwnPolicy) else policy
         words += ["--plan", made.as_word()]
     return named, words
@@ -81,8 +86,7 @@ def explore(subject: Any, machine: Any = None, *, policies: Any = None, threshol
     words = ["explore"]
     for one in subjects:
         words += one._words()
-    for one in machines:
-        words += machine_words(one)
+    words += machines_words(machines)
     named: List[str] = []
     plans: List[Word] = []
     if policies is not None:
@@ -122,8 +126,7 @@ def predict(plans: Union[Plan, PathLike, Sequence[Union[Plan, PathLike]]], machi
     options   trace, perfetto, costs (files to write), steps: those of the command line
     """
     words: List[Word] = ["predict", *[_plan_word(one) for one in _list(plans)]]
-    for one in _list(machine):
-        words += machine_words(one)
+    words += machines_words(_list(machine))
     if workload is not None:
         words += workload._words()
     words += flags(**options)
@@ -148,7 +151,7 @@ def export(what: Union[Plan, Job, PathLike], to: str, path: Optional[PathLike] =
     words: List[Word] = ["export"]
     words += what._words() if isinstance(what, Job) else [_plan_word(what)]
     words += ["--to", to, *machine_words(machine)]
-    name = f"{to}_plan.py" if path is None else os.path.basename(os.fspath(path))
+    name = f"{to}_plan{_ENDINGS.get(to, '.py')}" if path is None else os.path.basename(os.fspath(path))
     text, report = made_file(words, "-o", name)
     made = Export(text, report, None)
     if path is not None:

@@ -7,7 +7,7 @@ import glob
 import json
 import os
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from dovetail._tool import Document, InputError, Word, call, flags
 
@@ -154,9 +154,6 @@ class Machine:
         """Writes the cluster file, where it was made here; returns the path."""
         return _saved(f"machine {self.name}", self.document, path)
 
-    def _words(self) -> List[Word]:
-        return ["--cluster", self._named(), *flags(what_if=self.changes)]
-
     def _named(self) -> Word:
         return self.name if self.document is None else Document(self.name, self.document)
 
@@ -169,9 +166,20 @@ class Machine:
 
 def machine_words(machine: Union["Machine", str, None]) -> List[Word]:
     """The words of a machine, of its name, or of none: then a workload brings its own."""
-    if machine is None:
-        return []
-    return (Machine(machine) if isinstance(machine, str) else machine)._words()
+    return machines_words([machine])
+
+
+def machines_words(machines: Sequence[Union["Machine", str, None]]) -> List[Word]:
+    """The words of several: --what-if is of all of them, so they differ in their names only."""
+    given = [Machine(one) if isinstance(one, str) else one for one in machines if one is not None]
+    changes = sorted({one.changes for one in given})
+    if len(changes) > 1:
+        said = " and ".join(repr(one) if one else "none" for one in changes)
+        raise InputError(f"machines with different what_if ({said}) need a call each")
+    words: List[Word] = []
+    for one in given:
+        words += ["--cluster", one._named()]
+    return [*words, *flags(what_if=changes[0])] if changes else words
 
 
 class Trace:

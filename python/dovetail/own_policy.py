@@ -97,7 +97,10 @@ def plan_of(given: OwnPolicy, subject: Union[Job, Workload], machine: Union[Mach
     """The plan of the function's groups."""
     site = _Site(subject, machine)
     gradients = [Gradient(**one) for one in site.ask(want="gradients")["gradients"]]
-    groups = [[one if isinstance(one, str) else one.name for one in group] for group in given(gradients)]
+    made = given(gradients)
+    if made is None:
+        raise InputError(f"the policy {given.name} returned None: a list of groups of gradients is expected")
+    groups = [[one if isinstance(one, str) else one.name for one in group] for group in made]
     placement = f"per-tensor:mode={given.mode},wait={given.wait}"
     text = site.ask(want="plan", groups=groups, policy=placement)["plan"]
     document = json.loads(text)

@@ -202,7 +202,7 @@ TEST_F(AnswersTest, NothingIsToBeSetWhereTheHostIsWaitedFor) {
 // GPT-2 has 475 MiB of parameters and as much of gradients.
 TEST_F(AnswersTest, WhatDoesNotFitIsNoAdvice) {
   std::string machine = read_file(kShippedCluster);
-  const std::string memory = R"("memory_bytes": 85899345920)";
+  const std::string memory = R"("memory_bytes": 84987084800)";
   machine.replace(machine.find(memory), memory.size(), R"("memory_bytes": 600000000)");
   write_file(path("small.json"), machine);
   const std::string gpt2 = "explore --workload gpt2 --cluster " + path("small.json");

@@ -46,7 +46,7 @@ TEST(VerdictTest, APeakThatIsNotReachedAndAStartAboveHalfAreSaid) {
   EXPECT_TRUE(half_bandwidth(series_of({10, 20, 40}))->still_rises);
   const CollectiveSeries fast = series_of({60, 90, 100});
   EXPECT_TRUE(half_bandwidth(fast)->is_below);
-  EXPECT_THAT(fusing_in_words(fast), ::testing::HasSubstr("the smallest size measured"));
+  EXPECT_THAT(fusing_in_words(fast), ::testing::HasSubstr("at this size, the smallest measured"));
   EXPECT_THAT(fusing_in_words(series_of({10, 25, 50, 100, 100})),
               ::testing::StartsWith("fuse above 4 MiB on this machine"));
   EXPECT_EQ(half_bandwidth(series_of({50})), std::nullopt);
@@ -72,6 +72,19 @@ TEST(VerdictTest, SizesStandBesideAnotherMachine) {
   EXPECT_EQ(sizes[1].beside, Beside::Alike);
   EXPECT_EQ(sizes[1].words, "-5 %");
   EXPECT_EQ(sizes[2].words, "faster: +30 %");
+}
+
+// A machine whose times are modelled is no yardstick.
+TEST(VerdictTest, WhatWasNotMeasuredIsNoVerdict) {
+  const std::string clusters = std::string(DOVETAIL_SOURCE_DIR) + "/models/clusters";
+  CollectiveSeries series = series_of({50, 100});
+  series.ranks = 16;
+  series.nodes = 2;
+  const models::Cluster modelled = models::load_cluster("h100x16", clusters);
+  for (const SizeVerdict& size : verdicts(series, &modelled)) {
+    EXPECT_TRUE(size.other_gb_s);
+    EXPECT_EQ(size.beside, Beside::Unknown);
+  }
 }
 
 TEST(VerdictTest, ShippedMachinesAreFoundByTheGpuThatALogNames) {

@@ -185,7 +185,8 @@ TEST(CostsTest, SaysThatThereIsNoComputeSection) {
               time_of(cluster, op_of(0, GemmWork{8, 8, 8}));
             }),
             "cluster two: no duration for op op0: no measured kernel matches it and the cluster "
-            "has no compute section");
+            "has no compute section; dovetail import nccl-tests adds one: --gpu NAME, or --over "
+            "CLUSTER");
 }
 
 // 2e18 FLOP at half of 1 TFLOP/s: 46 days.

@@ -65,6 +65,21 @@ class Commands(unittest.TestCase):
                          [("resnet50", "a100x8"), ("resnet50", "h200x8"), ("gpt2", "a100x8"), ("gpt2", "h200x8")])
         self.assertEqual([one.best.step_us for one in found], [row.step_us for row in found.rows])
 
+    def test_machines_of_one_call_differ_in_their_names_only(self):
+        slow = dv.Machine("a100x8").what_if(link=0.5)
+        for ask in (lambda: dv.explore(["resnet50"], ["a100x8", slow], policies="ddp"),
+                    lambda: dv.predict(dv.plan("resnet50", "a100x8", "ddp"), [slow, "h200x8"])):
+            with self.assertRaisesRegex(dv.InputError, "need a call each"):
+                ask()
+        both = dv.explore(["resnet50"], [slow, dv.Machine("h200x8").what_if(link=0.5)], policies="ddp")
+        self.assertEqual(both.rows[0].step_us, dv.explore("resnet50", slow, policies="ddp").best.step_us)
+
+    def test_what_is_no_policy_is_told(self):
+        with self.assertRaisesRegex(dv.InputError, "@dovetail.policy"):
+            dv.explore("resnet50", "a100x8", policies=[lambda gradients: [gradients]])
+        with self.assertRaisesRegex(dv.InputError, "returned None"):
+            dv.plan("resnet50", "a100x8", dv.policy(lambda gradients: None))
+
     def test_a_plan_travels_without_a_file(self):
         plan = dv.plan("resnet50", "a100x8", "ddp:cap=25MiB")
         self.assertEqual(plan.document, command("plan", "--workload", "resnet50", "--cluster", "a100x8", "--policy",
