@@ -59,9 +59,8 @@ constexpr const char* kExamples =
     "  dovetail plan --workload resnet50 --cluster a100x8 -o plan.json\n"
     "  dovetail export plan.json --to torch -o ddp_plan.py\n"
     "  dovetail show clusters\n\n"
-    "dovetail help COMMAND lists options and more examples. Exit codes: 0 done, 2 the input is "
-    "wrong,\n"
-    "3 the machine failed or a value was wrong.";
+    "dovetail help COMMAND lists options and more examples. Exit codes: 0 done,\n"
+    "2 the input is wrong, 3 the machine failed or a value was wrong.";
 
 // The command that words name: "import", "kineto". Throws InputError.
 const CLI::App& named_command(const CLI::App& app, const std::vector<std::string>& words) {

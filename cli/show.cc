@@ -21,6 +21,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_reader.h"
+#include "cli/command_text.h"
+#include "cli/environment.h"
 #include "cli/passes.h"
 #include "cli/show_facts.h"
 #include "cli/text.h"
@@ -138,9 +140,10 @@ void print_workloads(const ordered_json& rows, std::ostream& out) {
                number_of(row["gradients"]), number_of(row["batch"]), number_of(row["sequence"])});
   }
   table.print(out);
-  out << "batch: samples per rank, sequence: tokens per sample, both unless an option says "
-         "otherwise; "
-         "elements are f32\nexample: resnet50:batch=256,dtype=bf16\n";
+  print_text(out,
+             "batch: samples per rank, sequence: tokens per sample, both unless an option says "
+             "otherwise; elements are f32");
+  print_text(out, "example: resnet50:batch=256,dtype=bf16");
 }
 
 std::vector<models::Cluster> shipped_clusters(const ShowOptions& options) {
@@ -189,24 +192,38 @@ ordered_json cluster_rows(const std::vector<models::Cluster>& clusters) {
   return rows;
 }
 
+// A name, and beside it a text in lines of the terminal's width.
+void print_named(std::ostream& out, const std::string& name, const std::string& text) {
+  constexpr int kNameWidth = 23;
+  out << std::left << std::setw(kNameWidth) << name << wrapped(text, kNameWidth, text_width())
+      << '\n';
+}
+
 // Each policy, what it is for, and the options that it takes.
 void print_policies(std::ostream& out) {
   const std::vector<schedule::PolicyHelp> help = schedule::policy_help(frameworks::presets());
   for (const schedule::PolicyHelp& policy : help) {
-    out << std::left << std::setw(23) << policy.name << policy.purpose << '\n';
+    print_named(out, policy.name, policy.purpose);
   }
-  out << "\noptions, as in " << help.back().defaults << '\n';
+  out << '\n';
+  print_text(out, "options, as in " + help.back().defaults);
   for (const schedule::PolicyHelp& policy : help) {
     if (policy.options.empty()) continue;
-    out << std::left << std::setw(22) << policy.name;
-    for (const std::string& option : policy.options) out << ' ' << option;
-    out << '\n';
+    std::string options;
+    for (const std::string& option : policy.options) {
+      options += (options.empty() ? "" : " ") + option;
+    }
+    print_named(out, policy.name, options);
   }
-  out << "\nA + joins policies that decide different things, as in "
-         "sharded+threshold:threshold=8MiB. Not together:\n";
+  out << '\n';
+  print_text(out,
+             "A + joins policies that decide different things, as in "
+             "sharded+threshold:threshold=8MiB. Not together:");
   for (const schedule::Combination& refused : schedule::refused_combinations()) {
-    out << "  " << to_string(refused.one) << " with " << to_string(refused.other) << ": "
-        << refused.reason << '\n';
+    print_text(out,
+               std::string("  ") + std::string(to_string(refused.one)) + " with " +
+                   std::string(to_string(refused.other)) + ": " + std::string(refused.reason),
+               4);
   }
 }
 
