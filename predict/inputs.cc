@@ -470,7 +470,7 @@ std::vector<std::string> notes_on(const Machine& machine, const schedule::Progra
   return notes;
 }
 
-bool tells_no_room(std::string_view note) { return note.find(kNoRoom) != note.npos; }
+bool tells_no_room(std::string_view note) { return note.find(kNoRoom) != std::string_view::npos; }
 
 std::string memory_note(const Machine& machine, const schedule::Program& program,
                         const schedule::Schedule& schedule) {
