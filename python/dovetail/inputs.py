@@ -189,7 +189,12 @@ class Trace:
         found: List[str] = []
         for given in files:
             path = os.fspath(given)
-            if os.path.exists(path) or not glob.has_magic(path):
+            if os.path.isdir(path):
+                here = sorted(glob.glob(os.path.join(path, "*.json")) + glob.glob(os.path.join(path, "*.json.gz")))
+                if not here:
+                    raise InputError(f"{path}: a folder without traces (*.json, *.json.gz)")
+                found += here
+            elif os.path.exists(path) or not glob.has_magic(path):
                 found.append(path)
             else:
                 here = sorted(glob.glob(path))
