@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and tests everything, from a bare checkout on. About twenty minutes on two cores.
+# Builds and tests everything, from a bare checkout on. 25 to 50 minutes on two cores, by how fast they are.
 #
 #   scripts/test.sh              all steps
 #   scripts/test.sh --quick      for work in between: format, layers, asan
