@@ -286,13 +286,15 @@ std::string gain_of_job(const JobTable& table, const JobPrediction& best) {
 Answer answer_of_job(const JobTable& table) {
   if (!table.best()) {
     const JobPrediction& first = table.rows().front().found;
-    return {.set = {},
-            .why_nothing = ": no variant fits into memory",
-            .gives = "the fastest takes " + gib_text(first.peak()) + " GiB of " +
-                     (first.capacity ? gib_text(*first.capacity) : "an unknown number of") +
-                     " GiB a GPU",
-            .left = "more GPUs, or more of them to a model",
-            .tone = Tone::Warning};
+    return {
+        .set = {},
+        .why_nothing = ": no variant fits into memory",
+        .gives = "the smallest takes " + gib_text(first.peak()) + " of " +
+                 gib_text(*first.capacity) + " GiB a GPU: " + table.rows().front().change,
+        .left = first.job.layout.world() > 1 && table.rows().front().path.front().change == kAsAsked
+                    ? "more GPUs, or another layout: without tp=, pp=, dp= and so on all are tried"
+                    : "more GPUs",
+        .tone = Tone::Warning};
   }
   const JobRow& best = table.rows()[*table.best()];
   Answer answer{

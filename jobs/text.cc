@@ -4,6 +4,7 @@
 #include "jobs/text.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <functional>
 #include <utility>
@@ -186,6 +187,24 @@ const std::vector<Key>& keys() {
   return kKeys;
 }
 
+// How other tools call what has another key here; "" where none does.
+std::string_view own_word_for(std::string_view key) {
+  constexpr std::array<std::array<std::string_view, 2>, 12> kWords{{{"ac", "recompute"},
+                                                                    {"batch", "gbs or mbs"},
+                                                                    {"checkpointing", "recompute"},
+                                                                    {"ddp", "dp"},
+                                                                    {"fp4", "products=fp4"},
+                                                                    {"fp8", "products=fp8"},
+                                                                    {"fsdp", "dp_shard"},
+                                                                    {"hsdp", "dp_shard and dp"},
+                                                                    {"precision", "dtype"},
+                                                                    {"sequence", "seq"},
+                                                                    {"sharding", "zero"},
+                                                                    {"stages", "pp"}}};
+  const auto* found = std::ranges::find(kWords, key, [](const auto& pair) { return pair[0]; });
+  return found == kWords.end() ? std::string_view() : (*found)[1];
+}
+
 }  // namespace
 
 void set_option(Job& job, std::string_view key, std::string_view value, const std::string& where) {
@@ -196,9 +215,12 @@ void set_option(Job& job, std::string_view key, std::string_view value, const st
   if (key == "offload") {
     throw InputError(where + ": offload: moving states or activations to the host is not modelled");
   }
-  const std::string nearest = nearest_word(key, known);
-  throw InputError(where + ": unknown option \"" + std::string(key) + "\"" +
-                   (nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?"));
+  std::string meant(own_word_for(key));
+  if (meant.empty()) meant = nearest_word(key, known);
+  std::string list;
+  for (const std::string& one : known) list += (list.empty() ? "known: " : ", ") + one;
+  throw InputError(where + ": unknown option \"" + std::string(key) + "\"; " +
+                   (meant.empty() ? list : "did you mean \"" + meant + "\"?"));
 }
 
 void set_options(Job& job, std::string_view list, const std::string& where) {

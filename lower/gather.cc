@@ -21,13 +21,15 @@
 namespace dovetail::schedule::internal {
 namespace {
 
-OpId update_of(const Program& program, BucketId parameters) {
+// Of each bucket of parameters the op that writes it.
+IdTable<BucketId, OpId> updates_of(const Program& program) {
+  IdTable<BucketId, OpId> updates(OpId{-1});
   for (const Op& op : program.ops) {
-    const auto* update = std::get_if<ShardUpdate>(&op.effect);
-    if (update != nullptr && update->parameters == parameters) return op.id;
+    if (const auto* update = std::get_if<ShardUpdate>(&op.effect)) {
+      updates[update->parameters] = op.id;
+    }
   }
-  DOVETAIL_CHECK(false) << "no update writes bucket " << parameters;
-  return {};
+  return updates;
 }
 
 // The first and last op of the role that touch a parameter.
@@ -90,6 +92,7 @@ class EachUse {
   EachUse(const Draft& draft, RoleDraft& role)
       : draft_(draft), program_(draft.program()), role_(role), free_(draft.gathers.size(), 0) {
     for (std::size_t k = 0; k < draft.gathers.size(); ++k) {
+      plan_of_[draft.gathers[k].named] = static_cast<std::int32_t>(k);
       for (const BucketMember& member : draft.out.bucket(draft.gathers[k].parameters).members) {
         holder_[member.tensor] = static_cast<std::int32_t>(k);
       }
@@ -97,12 +100,12 @@ class EachUse {
   }
 
   void run() {
+    find_uses();
     for (std::int32_t step = 0; step < program_.micro_steps; ++step) {
-      find_uses(step);
       for (const ParameterGather& gather : draft_.schedule.gathers) want(gather, step);
     }
     if (program_.stages > 1) {
-      for (Wanted& wanted : once_) wanted_.push_back(wanted);
+      wanted_.insert(wanted_.end(), once_.begin(), once_.end());
       std::ranges::stable_sort(wanted_, {}, [](const Wanted& wanted) { return wanted.uses.first; });
     }
     for (const Wanted& wanted : wanted_) place(wanted);
@@ -118,40 +121,41 @@ class EachUse {
     Uses uses = {};
   };
 
-  // Of each bucket: first and last reader in forward and in backward of this micro-step.
-  void find_uses(std::int32_t step) {
-    uses_.assign(2 * draft_.gathers.size(), {});
-    begin_ = step == 0 ? 0 : kEnd;
+  // Of each bucket: first and last reader in forward and in backward of each micro-step.
+  void find_uses() {
+    const auto steps = static_cast<std::size_t>(program_.micro_steps);
+    uses_.assign(steps, std::vector<Uses>(2 * draft_.gathers.size()));
+    begin_.assign(steps, kEnd);
+    begin_.front() = 0;
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
       const Op& op = program_.ops[i];
-      const bool mine = program_.role_of(op) == role_.role && op.phase != Phase::Optimizer &&
-                        (program_.micro_steps == 1 || op.micro_step == step);
-      if (!mine) continue;
-      begin_ = std::min(begin_, i);
+      if (op.phase == Phase::Optimizer || program_.role_of(op) != role_.role) continue;
+      const auto step = steps == 1 ? 0 : static_cast<std::size_t>(op.micro_step);
+      begin_[step] = std::min(begin_[step], i);
       for (const TensorId id : op.reads) {
         const std::int32_t holder = holder_.at(id);
         if (holder < 0) continue;
-        Uses& uses =
-            uses_[2 * static_cast<std::size_t>(holder) + (op.phase == Phase::Backward ? 1 : 0)];
+        Uses& uses = uses_[step][2 * static_cast<std::size_t>(holder) +
+                                 (op.phase == Phase::Backward ? 1 : 0)];
         uses = {std::min(uses.first, i), i};
       }
     }
   }
 
   [[nodiscard]] std::size_t plan_of(const ParameterGather& gather) const {
-    for (std::size_t k = 0; k < draft_.gathers.size(); ++k) {
-      if (draft_.gathers[k].named == gather.bucket) return k;
-    }
+    const std::int32_t plan = plan_of_.at(gather.bucket);
+    if (plan >= 0) return static_cast<std::size_t>(plan);
     throw InputError(draft_.name(gather) +
                      ": no bucket of this id is reduce-scattered, and no block is frozen");
   }
 
   void want(const ParameterGather& gather, std::int32_t step) {
-    Wanted wanted{.gather = &gather, .plan = plan_of(gather), .step = step, .begin = begin_};
+    const auto at = static_cast<std::size_t>(step);
+    Wanted wanted{.gather = &gather, .plan = plan_of(gather), .step = step, .begin = begin_[at]};
     if (draft_.gathers[wanted.plan].role != role_.role) return;
     Uses& uses = wanted.uses;
     for (const Phase phase : {Phase::Forward, Phase::Backward}) {
-      const Uses& in_phase = uses_[2 * wanted.plan + (phase == Phase::Backward ? 1 : 0)];
+      const Uses& in_phase = uses_[at][2 * wanted.plan + (phase == Phase::Backward ? 1 : 0)];
       if (!serves(gather.readers, phase) || in_phase.first == kEnd) continue;
       uses = {std::min(uses.first, in_phase.first), std::max(uses.last, in_phase.last)};
     }
@@ -162,12 +166,10 @@ class EachUse {
       wanted_.push_back(wanted);
       return;
     }
-    const auto same = std::ranges::find(once_, &gather, &Wanted::gather);
-    if (same == once_.end()) {
-      once_.push_back(wanted);
-    } else {
-      same->uses = {std::min(same->uses.first, uses.first), std::max(same->uses.last, uses.last)};
-    }
+    const auto [known, is_new] = once_of_.try_emplace(&gather, once_.size());
+    if (is_new) return once_.push_back(wanted);
+    Uses& all = once_[known->second].uses;
+    all = {std::min(all.first, uses.first), std::max(all.last, uses.last)};
   }
 
   void place(const Wanted& wanted) {
@@ -200,7 +202,9 @@ class EachUse {
     const std::size_t named =
         position_of(draft_, role_, draft_.name(gather), id, program_.micro_steps - 1);
     if (by_name_.empty()) {
-      for (std::size_t i = 0; i < program_.ops.size(); ++i) by_name_[program_.ops[i].name] = i;
+      for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+        if (program_.role_of(program_.ops[i]) == role_.role) by_name_[program_.ops[i].name] = i;
+      }
     }
     const std::string name = program_.ops[named].name + "@" + std::to_string(step);
     const auto found = by_name_.find(name);
@@ -214,13 +218,15 @@ class EachUse {
   const Draft& draft_;
   const Program& program_;
   RoleDraft& role_;
-  IdTable<TensorId, std::int32_t> holder_{-1};  // position in Draft::gathers
-  std::vector<Uses> uses_;                      // [plan][forward, backward]
-  std::vector<Wanted> wanted_;                  // in the order in which they are placed
-  std::vector<Wanted> once_;                    // in a pipeline: for all micro-batches
-  std::unordered_map<std::string_view, std::size_t> by_name_;  // positions of ops
+  IdTable<TensorId, std::int32_t> holder_{-1};   // position in Draft::gathers
+  IdTable<BucketId, std::int32_t> plan_of_{-1};  // the same
+  std::vector<std::vector<Uses>> uses_;          // [micro-step][plan, forward or backward]
+  std::vector<std::size_t> begin_;               // of each micro-step
+  std::vector<Wanted> wanted_;                   // in the order in which they are placed
+  std::vector<Wanted> once_;                     // in a pipeline: for all micro-batches
+  std::unordered_map<const ParameterGather*, std::size_t> once_of_;  // positions there
+  std::unordered_map<std::string_view, std::size_t> by_name_;        // positions of the role's ops
   std::vector<std::size_t> free_;  // of each bucket: from where it is released
-  std::size_t begin_ = 0;          // of the micro-step
   std::size_t previous_ = 0;
 };
 
@@ -370,7 +376,10 @@ void lay_out_parameters(Draft& draft, const std::vector<ShardedBucket>& sharded)
   for (const Tensor& tensor : draft.program().tensors) {
     if (tensor.merges) sums[*tensor.merges] = tensor.id;
   }
+  const IdTable<BucketId, OpId> updates = updates_of(draft.program());
   for (const ShardedBucket& bucket : sharded) {
+    const OpId update = updates.at(bucket.parameters);
+    DOVETAIL_CHECK(update.value >= 0) << "no update writes bucket " << bucket.parameters;
     const BucketLayout gradients = draft.out.bucket(bucket.gradients);
     if (bucket.sums) {
       draft.out.buckets.push_back(sums_of(draft, gradients, *bucket.sums, sums));
@@ -385,7 +394,7 @@ void lay_out_parameters(Draft& draft, const std::vector<ShardedBucket>& sharded)
                              .group = position->group,
                              .role = draft.buckets[at].role,
                              .bucket = at,
-                             .update = update_of(draft.program(), bucket.parameters)});
+                             .update = update});
     draft.out.buckets.push_back(std::move(layout));
   }
   FrozenLayout(draft).run();

@@ -52,6 +52,9 @@ class JobClimb {
     }
     std::ranges::stable_sort(found_.rows, {}, step_of);
     choose();
+    if (!found_.best) {
+      std::ranges::stable_sort(found_.rows, {}, [](const JobRow& row) { return row.found.peak(); });
+    }
     return std::move(found_);
   }
 

@@ -39,7 +39,7 @@ struct JobRow {
 };
 
 struct JobSearch {
-  std::vector<JobRow> rows = {};  // the fastest first
+  std::vector<JobRow> rows = {};  // the fastest first; where none fits the smallest
   // Of those that fit the fastest, or with fewer decisions one that is slower by up to a thousandth.
   std::optional<std::size_t> best = std::nullopt;
   std::vector<std::string> left_out = {};  // of the given jobs those that cannot be priced, and why

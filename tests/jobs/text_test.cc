@@ -98,6 +98,8 @@ TEST(JobTextTest, RefusalsNameTheOption) {
     EXPECT_NE(refusal(text).find(words), std::string::npos) << text << ": " << refusal(text);
   };
   expect("llama3_8b:tpp=2", "unknown option \"tpp\"; did you mean \"tp\"?");
+  expect("llama3_8b:fp8=yes", "unknown option \"fp8\"; did you mean \"products=fp8\"?");
+  expect("llama3_8b:quantum=yes", "unknown option \"quantum\"; known: dp, dp_shard, tp,");
   expect("llama3_8b:tp=3", "tp=3 does not divide heads=32");
   expect("llama3_8b:tp=two", "tp: expected a whole number, found \"two\"");
   expect("llama3_8b:tp=2,tp=4", "tp is given twice");
