@@ -130,23 +130,6 @@ struct About {
   }
 };
 
-// A swept policy by its sizes, unless it has other options of its own.
-std::string label(const SweepRow& row) {
-  if (row.candidate.plan) return *row.candidate.plan;
-  const Policy& spec = row.candidate.spec;
-  Policy plain = schedule::parse_policy(schedule::name(spec));
-  if (row.threshold) {
-    plain.decisions.grouping = schedule::ByLimits{.first = row.first_bucket, .cap = *row.threshold};
-  }
-  if (!row.threshold || spec != plain) return schedule::to_string(spec);
-  std::string text = schedule::name(spec);
-  text += " " + to_string(*row.threshold);
-  if (row.first_bucket && row.first_bucket != row.threshold) {
-    text += ", first " + to_string(*row.first_bucket);
-  }
-  return text;
-}
-
 // Rows of one curve over bucket sizes: equal but for the size, and the first bucket where it follows.
 Policy curve_key(const SweepRow& row) {
   Policy spec = row.candidate.spec;
@@ -222,7 +205,7 @@ void print_rows(std::ostream& out, const Sweep& sweep, std::optional<std::size_t
   const std::vector<std::size_t> shown = sweep_rows_shown(sweep, now, detail);
   for (const std::size_t i : shown) {
     const SweepRow& row = sweep.rows[i];
-    std::vector<std::string> cells = {label(row) + (row.is_changed ? " (as run there)" : ""),
+    std::vector<std::string> cells = {row.candidate.name() + (row.is_changed ? " (as run there)" : ""),
                                       std::to_string(row.candidate.buckets()),
                                       fixed(us(row.candidate.summary.step_ns) / 1e3, decimals),
                                       fixed(us(row.candidate.summary.exposed_ns) / 1e3, decimals)};
@@ -279,13 +262,13 @@ void print_alike(std::ostream& out, const Sweep& sweep, const About& about) {
   for (std::size_t i = 0; i < about.alike.size(); ++i) {
     if (!about.alike[i]) continue;
     const SweepRow& first = sweep.rows[i];
-    names += (names.empty() ? "" : "; ") + label(first);
+    names += (names.empty() ? "" : "; ") + first.candidate.name();
     const std::size_t from = i;
     while (first.threshold && i + 1 < about.alike.size() && about.alike[i + 1] &&
            sweep.rows[i + 1].threshold && curve_key(sweep.rows[i + 1]) == curve_key(first)) {
       ++i;
     }
-    if (i > from) names += " to " + to_string(*sweep.rows[i].threshold);
+    if (i > from) names += " to " + sweep.rows[i].candidate.name();
   }
   if (names.empty()) return;
   std::string line = "alike";

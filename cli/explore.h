@@ -9,13 +9,13 @@
 //   policy                                  buckets  step ms  exposed ms  against best
 //   torch-ddp:cap=25MiB,first=1MiB,mode=view      5   48.855       0.169          best
 //   torch-ddp:cap=25MiB,first=1MiB                5   49.117       0.018        +0.5 %
-//   threshold 512 KiB                            39   49.227       0.049        +0.8 %
+//   threshold:cap=512KiB                         39   49.227       0.049        +0.8 %
 //   22 more rows: --all
 //
 // With several workloads or clusters: a row for each pair, with its best policy and what PyTorch DDP's
 // default costs (dovetail.explorations/1, which holds the document of each pair).
 //
-// One row per policy and threshold, by step; `exposed` is communication that nothing hides. Policies with k
+// One row per policy and threshold, by step, named as --policies takes it; `exposed` is communication that nothing hides. Policies with k
 // micro-steps per update are compared by the time of one (a column of its own, where there are any)
 // and are never best among others. The last line bounds schedules that all-reduce each gradient once
 // per step; if the best is none of these (sharded updates), the line names the best of them too.

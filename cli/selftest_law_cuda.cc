@@ -37,7 +37,7 @@ std::vector<exec::selftest::Row> cuda_law_rows(const exec::cuda::Module& module,
                 .suffix = ", " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"),
                 .train_naive = train_on(module, on_gpu, Issue::Eager),
                 .cases = {}};
-  for (const std::string policy : {"threshold:threshold=4KiB", "torch-ddp:cap=8KiB,first=1KiB"}) {
+  for (const std::string policy : {"threshold:cap=4KiB", "torch-ddp:cap=8KiB,first=1KiB"}) {
     for (const Issue issue : {Issue::Eager, Issue::Graph}) {
       const std::string how = issue == Issue::Graph ? "graph, " : "eager, ";
       job.cases.push_back({how + policy, policy, train_on(module, on_gpu, issue)});

@@ -218,7 +218,7 @@ void print_policies(std::ostream& out) {
   out << '\n';
   print_text(out,
              "A + joins policies that decide different things, as in "
-             "sharded+threshold:threshold=8MiB. Not together:");
+             "sharded+threshold:cap=8MiB. Not together:");
   for (const schedule::Combination& refused : schedule::refused_combinations()) {
     print_text(out,
                std::string("  ") + std::string(to_string(refused.one)) + " with " +

@@ -158,7 +158,7 @@ Written deepspeed_setting(const Chosen& chosen) {
 }
 
 std::string deepspeed_policy(std::span<const Bytes> limits) {
-  return "threshold:threshold=" + schedule::typed::exact_size(limits.back()) +
+  return "threshold:cap=" + schedule::typed::exact_size(limits.back()) +
          ",closes=before-exceeding,mode=copy,batch=1,wait=before-next-batch";
 }
 

@@ -92,7 +92,7 @@ Written horovod_list_setting(std::span<const Bytes> /*sizes*/, const std::string
 }
 
 std::string horovod_policy(std::span<const Bytes> limits) {
-  return "threshold:threshold=" + schedule::typed::exact_size(limits.back()) +
+  return "threshold:cap=" + schedule::typed::exact_size(limits.back()) +
          ",closes=before-exceeding,mode=copy,wait=end-of-backward";
 }
 
@@ -116,9 +116,8 @@ std::vector<Framework> horovod() {
   return {
       {.id = "horovod",
        .name = "Horovod",
-       .presets =
-           {{"horovod",
-             "threshold:threshold=128MiB,closes=before-exceeding,mode=copy,wait=end-of-backward"}},
+       .presets = {{"horovod",
+                    "threshold:cap=128MiB,closes=before-exceeding,mode=copy,wait=end-of-backward"}},
        .size = SizeOption{.closes = schedule::Closes::BeforeExceeding,
                           .limits = horovod_limits,
                           .write = horovod_setting,

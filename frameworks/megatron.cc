@@ -258,8 +258,7 @@ Written megatron_list_setting(std::span<const Bytes> /*sizes*/, const std::strin
 }
 
 std::string megatron_policy(std::span<const Bytes> limits) {
-  return "threshold:threshold=" + schedule::typed::exact_size(limits.back()) +
-         ",wait=end-of-backward";
+  return "threshold:cap=" + schedule::typed::exact_size(limits.back()) + ",wait=end-of-backward";
 }
 
 std::optional<Said> say_megatron(const schedule::Policy& policy, const Gradients& gradients) {

@@ -107,8 +107,7 @@ Written xla_list_setting(std::span<const Bytes> /*sizes*/, const std::string& co
 }
 
 std::string xla_policy(std::span<const Bytes> limits) {
-  return "threshold:threshold=" + schedule::typed::exact_size(limits.back()) +
-         ",closes=before-exceeding";
+  return "threshold:cap=" + schedule::typed::exact_size(limits.back()) + ",closes=before-exceeding";
 }
 
 std::optional<Said> say_xla(const schedule::Policy& policy, const Gradients& /*gradients*/) {
@@ -128,7 +127,7 @@ std::optional<Said> say_xla(const schedule::Policy& policy, const Gradients& /*g
 }  // namespace
 
 std::vector<Framework> xla() {
-  constexpr std::string_view kDefault = "threshold:threshold=31457287B,closes=before-exceeding";
+  constexpr std::string_view kDefault = "threshold:cap=31457287B,closes=before-exceeding";
   return {
       {.id = "xla",
        .name = "XLA",

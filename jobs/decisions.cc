@@ -22,7 +22,7 @@ std::string data_parallel_text(const Job& job) {
     case Zero::Nothing:
       if (!job.overlap_gradients) return "no-overlap";
       if (job.framework == "megatron") {
-        return "threshold:threshold=" + cap_or(megatron) + ",wait=end-of-backward";
+        return "threshold:cap=" + cap_or(megatron) + ",wait=end-of-backward";
       }
       return "torch-ddp:cap=" + cap_or("25MiB");
     case Zero::Optimizer:

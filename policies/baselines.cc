@@ -7,9 +7,9 @@
 namespace dovetail::schedule {
 namespace {
 
-PolicyOption threshold_option() {
+PolicyOption cap_or_threshold() {
   PolicyOption option = options::cap();
-  option.key = "threshold";
+  option.also = "threshold";
   return option;
 }
 
@@ -71,7 +71,7 @@ PolicyDefinition one_bucket_policy() {
 PolicyDefinition threshold_policy() {
   return {.name = "threshold",
           .purpose = "a bucket closes once its bytes reach the threshold",
-          .sizes = {threshold_option(), closes_option()},
+          .sizes = {cap_or_threshold(), closes_option()},
           .batches = {options::batch(), options::tail()},
           .decide = [](Decisions& decisions) { decisions.grouping = ByLimits{}; }};
 }

@@ -24,6 +24,11 @@ struct PolicyOption {
   void (*read)(Decisions&, const typed::Typed&);
   std::string (*print)(const Decisions&);  // empty: not set
   bool always = false;                     // printed even where it is the default
+  std::string_view also = {};              // another name, which is read and never printed
+
+  [[nodiscard]] bool is(std::string_view name) const {
+    return name == key || (!also.empty() && name == also);
+  }
 };
 
 // The options of one policy as somebody typed them.

@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -130,22 +131,36 @@ struct Term {
   std::vector<Decision> parts = {};  // that some option was typed for
 };
 
-void read_option(const PolicyDefinition& policy, Decisions& decisions, const Typed& typed) {
+// The option of this name, by whichever of its names.
+std::optional<PolicyOption> option_of(const PolicyDefinition& policy, std::string_view name) {
+  for (const PolicyOption& option : options_of(policy)) {
+    if (option.is(name)) return option;
+  }
+  return std::nullopt;
+}
+
+// Reads what was typed, and returns its option. Throws InputError where the policy has none of this name.
+PolicyOption read_option(const PolicyDefinition& policy, Decisions& decisions, const Typed& typed) {
+  if (const std::optional<PolicyOption> found = option_of(policy, typed.key)) {
+    found->read(decisions, typed);
+    return *found;
+  }
   const std::vector<PolicyOption> options = options_of(policy);
-  const auto found = std::ranges::find(options, typed.key, &PolicyOption::key);
-  if (found != options.end()) return found->read(decisions, typed);
   std::string known;
   for (const PolicyOption& option : options) {
     known += (known.empty() ? "" : ", ") + std::string(option.key);
   }
   std::string others;
   for (const PolicyDefinition& other : all_policies()) {
-    const std::vector<PolicyOption> of = options_of(other);
-    if (std::ranges::find(of, typed.key, &PolicyOption::key) == of.end()) continue;
+    if (!option_of(other, typed.key)) continue;
     others += (others.empty() ? "" : ", ") + std::string(other.name);
   }
   typed::fail(typed.policy, "unknown option \"" + std::string(typed.key) + "\"; known: " + known +
                                 (others.empty() ? "" : "; it is an option of " + others));
+}
+
+[[noreturn]] void fail_twice(std::string_view text, std::string_view key) {
+  typed::fail(text, "option \"" + std::string(key) + "\" stands twice");
 }
 
 // What contradicts itself in any policy.
@@ -181,7 +196,7 @@ TypedOptions cut(std::string_view text, std::string_view rest) {
       typed::fail(text, "expected key=value, found \"" + std::string(option) + "\"");
     }
     const std::string_view key = option.substr(0, equals);
-    if (typed.has(key)) typed::fail(text, "option \"" + std::string(key) + "\" stands twice");
+    if (typed.has(key)) fail_twice(text, key);
     typed.options.push_back({text, key, option.substr(equals + 1)});
   }
   return typed;
@@ -195,10 +210,13 @@ Term read_term(std::string_view text, std::string_view term, std::span<const Pre
     typed::fail(text, "expected options after ':'");
   }
   result.typed = cut(text, rest);
-  const std::vector<PolicyOption> options = options_of(*result.policy);
-  for (const Typed& option : result.typed.options) {
-    read_option(*result.policy, result.decisions, option);
-    result.parts.push_back(std::ranges::find(options, option.key, &PolicyOption::key)->part);
+  std::vector<std::string_view> keys;
+  for (Typed& typed : result.typed.options) {
+    const PolicyOption option = read_option(*result.policy, result.decisions, typed);
+    if (std::ranges::count(keys, option.key) > 0) fail_twice(text, option.key);
+    keys.push_back(option.key);
+    typed.key = option.key;
+    result.parts.push_back(option.part);
   }
   if (result.policy->complete != nullptr) result.policy->complete(result.decisions, result.typed);
   return result;
@@ -266,11 +284,19 @@ Policy joined(std::string_view text, const std::vector<Term>& terms) {
   return policy;
 }
 
+// The name by which an option that stands for itself is printed.
+std::string_view key_of(const Policy& policy, std::string_view name) {
+  for (const std::string& term : policy.terms) {
+    if (const auto option = option_of(*find_definition(term), name)) return option->key;
+  }
+  return name;
+}
+
 // An option that stands for itself: of any term that takes it, typed nowhere else.
 void add_option(Policy& policy, const Typed& typed) {
   for (std::size_t i = 0; i < policy.terms.size(); ++i) {
     for (const PolicyOption& option : options_of(*find_definition(policy.terms[i]))) {
-      if (option.key != typed.key) continue;
+      if (!option.is(typed.key)) continue;
       std::int8_t& by = policy.decided_by[static_cast<std::size_t>(option.part)];
       if (by >= 0 && static_cast<std::size_t>(by) != i) break;
       option.read(policy.decisions, typed);
@@ -370,11 +396,11 @@ Policy parse_policy(std::string_view text, std::span<const Preset> presets) {
     std::ranges::for_each(terms.back().typed.options, note);
   }
   Policy policy = joined(text, terms);
-  for (const Typed& option : bare.options) {
-    if (std::ranges::count(keys, option.key) > 0) {
-      typed::fail(text, "option \"" + std::string(option.key) + "\" stands twice");
-    }
-    add_option(policy, option);
+  for (const Typed& typed : bare.options) {
+    Typed option = typed;
+    option.key = key_of(policy, typed.key);
+    if (std::ranges::count(keys, option.key) > 0) fail_twice(text, option.key);
+    add_option(policy, typed);
     note(option);
   }
   check_options(policy, text, keys);

@@ -10,7 +10,7 @@
 //   no-overlap-per-tensor  one collective per gradient, after backward
 //   per-tensor             one bucket per gradient, launched when ready (wait-free backpropagation)
 //   one-bucket             one bucket, launched when its last gradient is ready
-//   threshold              a bucket closes once its bytes reach `threshold`, or with
+//   threshold              a bucket closes once its bytes reach `cap`, or with
 //                          closes=before-exceeding before the gradient that would bring it above
 //   torch-ddp              PyTorch DDP after its first step: the same rule, with limits `first`,
 //                          then `cap`; copy mode, waits at the end of backward. With torch=2.6 or

@@ -7,7 +7,7 @@
 // and searches produce Schedules; lower.h turns one into commands; verify.h lists every reason why
 // one is illegal. The law: a legal Schedule changes time, never results.
 //
-//   schedule threshold:threshold=25MiB
+//   schedule threshold:cap=25MiB
 //     bucket 0  37.9 MiB  17 gradients  all-reduce over dp on comm0  view  launch when ready  ...
 //     bucket 1  25 MiB    12 gradients  all-reduce over dp on comm0  view  launch when ready  ...
 //

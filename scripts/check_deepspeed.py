@@ -53,7 +53,7 @@ def planned(tool, folder, stage, size):
     """Elements of each bucket of ZeRO's rule."""
     step, plan = folder / f"step{stage}.json", folder / f"plan{stage}-{size}.json"
     step.write_text(json.dumps(workload(stage)))
-    policy = f"threshold:threshold={4 * size}B,closes=before-exceeding,mode=copy,batch=1,wait=before-next-batch"
+    policy = f"threshold:cap={4 * size}B,closes=before-exceeding,mode=copy,batch=1,wait=before-next-batch"
     subprocess.run([tool, "plan", "--workload", str(step), "--policy", policy, "-o", str(plan)], check=True,
                    stdout=subprocess.DEVNULL)
     return [bucket["elements"] for bucket in json.loads(plan.read_text())["buckets"]]

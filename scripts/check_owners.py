@@ -93,7 +93,7 @@ def planned(tool, folder, size):
                     "gradients": [{"name": name, "numel": elements, "dtype": "float32", "ready_us": 100 * (i + 1)}
                                   for i, (name, elements) in enumerate(gradients)]},
         "all_reduce_alone": [{"bytes": 4096, "us": 200}, {"bytes": 1048576, "us": 4000}]}))
-    subprocess.run([tool, "plan", "--workload", str(step), "--policy", f"threshold:threshold={4 * size}B,closes=on-reaching",
+    subprocess.run([tool, "plan", "--workload", str(step), "--policy", f"threshold:cap={4 * size}B,closes=on-reaching",
                     "-o", str(plan)], check=True, stdout=subprocess.DEVNULL)
     return [[bucket["elements"], len(bucket["gradients"])] for bucket in json.loads(plan.read_text())["buckets"]]
 

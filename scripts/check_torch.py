@@ -266,11 +266,11 @@ def check_forms(workload):
     ddp_form = "list" if has_list() else "assignment"
     reference = {make: stock(make) for make in (sgd, adam)}
     for policy, form in [("exact:mode=copy,wait=end-of-backward", ddp_form),
-                         ("threshold:threshold=60KiB,mode=view,wait=end-of-backward", ddp_form),
+                         ("threshold:cap=60KiB,mode=view,wait=end-of-backward", ddp_form),
                          ("per-tensor:mode=copy,wait=end-of-backward", ddp_form),
-                         ("threshold:threshold=60KiB", "hooks"),
-                         ("threshold:threshold=60KiB,mode=copy", "hooks"),
-                         ("threshold:threshold=60KiB,batch=2,wait=before-next-batch", "hooks"),
+                         ("threshold:cap=60KiB", "hooks"),
+                         ("threshold:cap=60KiB,mode=copy", "hooks"),
+                         ("threshold:cap=60KiB,batch=2,wait=before-next-batch", "hooks"),
                          ("no-overlap", "hooks"),
                          ("naive", "hooks"),
                          ("sharded:cap=300KiB,p=1", "hooks"),
@@ -288,14 +288,14 @@ def check_forms(workload):
 
 def check_micro_steps(workload):
     reference = stock(micro_steps=MICRO_STEPS)
-    for policy in ("threshold:threshold=60KiB,mode=copy,wait=end-of-backward,k=2", "threshold:threshold=60KiB,k=2"):
+    for policy in ("threshold:cap=60KiB,mode=copy,wait=end-of-backward,k=2", "threshold:cap=60KiB,k=2"):
         weights, _ = applied(plan_of(policy, workload), micro_steps=MICRO_STEPS)
         check(same(weights, reference), f"{policy}: weights are stock DDP's with no_sync")
 
 
 def check_any_grouping(workload):
     """Groups that follow no order, and gradients cut over buckets."""
-    plan = plan_of("threshold:threshold=60KiB,mode=copy,wait=end-of-backward", workload)
+    plan = plan_of("threshold:cap=60KiB,mode=copy,wait=end-of-backward", workload)
     numel = {t["name"]: t["shape"][0] for t in plan["program"]["tensors"] if t["kind"] == "gradient"}
     first, second = plan["buckets"][0], plan["buckets"][1]
     first["gradients"].append(second["gradients"].pop())
@@ -306,7 +306,7 @@ def check_any_grouping(workload):
     weights, model = applied(plan)
     check("form assignment" in model.said[0], f"any grouping: {model.said[0]}")
     check(same(weights, stock()), "any grouping: weights are stock DDP's")
-    cut = plan_of("threshold:threshold=60KiB,mode=copy", workload)
+    cut = plan_of("threshold:cap=60KiB,mode=copy", workload)
     name = cut["buckets"][0]["gradients"][-1]
     cut["buckets"][0]["gradients"][-1] = {"tensor": name, "first": 0, "count": 5}
     cut["buckets"][1]["gradients"].append({"tensor": name, "first": 5, "count": numel[name] - 5})
@@ -328,7 +328,7 @@ def check_mixed_dtypes(workload):
     if RANK == 0:
         mixed.write_text(json.dumps(profile))
     dist.barrier()
-    plan = plan_of("threshold:threshold=60KiB,mode=copy,wait=end-of-backward", mixed)
+    plan = plan_of("threshold:cap=60KiB,mode=copy,wait=end-of-backward", mixed)
     weights, model = applied(plan, model_options={"second_dtype": torch.float64})
     check("form assignment: bucket_cap_mb_list cannot" in model.said[0], f"two dtypes: {model.said[0]}")
     check(same(weights, stock(second_dtype=torch.float64)), "two dtypes: weights are stock DDP's")
@@ -350,8 +350,8 @@ def check_stock_buckets(workload):
 
 
 def check_refusals(workload):
-    plan = plan_of("threshold:threshold=60KiB,mode=copy,wait=end-of-backward", workload)
-    hooks = plan_of("threshold:threshold=60KiB", workload)
+    plan = plan_of("threshold:cap=60KiB,mode=copy,wait=end-of-backward", workload)
+    hooks = plan_of("threshold:cap=60KiB", workload)
     other = copy.deepcopy(plan)
     other["program"]["tensors"] = [t for t in other["program"]["tensors"]]
     raises(dovetail_torch.PlanError, "another model",
@@ -387,7 +387,7 @@ def plan_without_last_border(plan):
 
 def check_export(workload):
     plan_path, path = FOLDER / "export.json", FOLDER / "ddp_plan.py"
-    tool("plan", "--workload", str(workload), "--policy", "threshold:threshold=60KiB", "-o", str(plan_path), "--force")
+    tool("plan", "--workload", str(workload), "--policy", "threshold:cap=60KiB", "-o", str(plan_path), "--force")
     said = tool("export", str(plan_path), "--to", "torch", "-o", str(path))
     check("waits at the end of backward" in said, f"export says what DDP cannot do: {said}")
     spec = importlib.util.spec_from_file_location("ddp_plan", path)
@@ -406,7 +406,7 @@ def check_export(workload):
 
 def check_record(workload):
     """The measured steps beside the predicted ones."""
-    for policy in ("threshold:threshold=60KiB,mode=copy,wait=end-of-backward", "threshold:threshold=60KiB"):
+    for policy in ("threshold:cap=60KiB,mode=copy,wait=end-of-backward", "threshold:cap=60KiB"):
         plan, predicted, measured = (str(FOLDER / name) for name in ("r.json", "p.json", "m.json"))
         tool("plan", "--workload", str(workload), "--policy", policy, "-o", plan, "--trace", predicted, "--force")
         module = make_model()
@@ -479,7 +479,7 @@ class Replanned:
 
 def check_replanning(_):
     """Measured, planned, tried, kept or dropped, on all ranks alike; weights are those of a model that was never planned."""
-    groups = lambda kib: f"threshold:threshold={kib}KiB,mode=copy,wait=end-of-backward"
+    groups = lambda kib: f"threshold:cap={kib}KiB,mode=copy,wait=end-of-backward"
     workload = FOLDER / "False.json"  # of check_capture: a capture that is not valid is planned with all the same
     ours = Replanned(workload, [groups(60), groups(60), groups(4000), "no such policy", groups(4000), groups(60)])
     ours.module.seen.fill_(RANK)
@@ -529,7 +529,7 @@ def check_replanning_refusals(workload):
     raises(dovetail_torch.PlanError, "tool='no-such-tool' does not run", lambda: make(tool="no-such-tool"))
     raises(ValueError, "expected 4 at least", lambda: make(steps=3))
     raises(ValueError, "default group only", lambda: make(process_group=None))
-    hooks = Replanned(workload, ["threshold:threshold=60KiB"])
+    hooks = Replanned(workload, ["threshold:cap=60KiB"])
     raises(dovetail_torch.PlanError, "expected plans that DDP can run: it waits at first use", lambda: hooks.train(1000.0))
 
 

@@ -36,9 +36,9 @@ policies=(
   exact
   torch-ddp:cap=25MiB,first=1MiB
   torch-ddp:cap=8MiB,first=1MiB,mode=view,wait=first-use
-  threshold:threshold=4MiB
-  threshold:threshold=16MiB
-  threshold:threshold=24MiB,mode=copy
+  threshold:cap=4MiB
+  threshold:cap=16MiB
+  threshold:cap=24MiB,mode=copy
   per-tensor
   one-bucket
   no-overlap-per-tensor

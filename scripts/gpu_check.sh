@@ -50,14 +50,14 @@ readonly issues=(eager graph)
 readonly policies=(
   "one-bucket"
   "no-overlap"
-  "threshold:threshold=160MiB"
-  "threshold:threshold=160MiB,scope=whole-stream"
-  "threshold:threshold=24MiB"
-  "threshold:threshold=24MiB,scope=whole-stream"
+  "threshold:cap=160MiB"
+  "threshold:cap=160MiB,scope=whole-stream"
+  "threshold:cap=24MiB"
+  "threshold:cap=24MiB,scope=whole-stream"
 )
 # Whose values are checked: in place, packed, and scattered.
 readonly exact_policies=(
-  "threshold:threshold=8MiB"
+  "threshold:cap=8MiB"
   "torch-ddp:cap=8MiB"
   "sharded:cap=8MiB"
 )

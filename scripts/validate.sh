@@ -75,11 +75,11 @@ case $set_name in
       exact:wait=end-of-backward
       torch-ddp:cap=25MiB,first=1MiB
       torch-ddp:cap=8MiB,first=1MiB,mode=view,wait=first-use
-      threshold:threshold=4MiB
-      threshold:threshold=4MiB,wait=end-of-backward
-      threshold:threshold=16MiB
-      threshold:threshold=16MiB,scope=whole-stream
-      threshold:threshold=24MiB,mode=copy
+      threshold:cap=4MiB
+      threshold:cap=4MiB,wait=end-of-backward
+      threshold:cap=16MiB
+      threshold:cap=16MiB,scope=whole-stream
+      threshold:cap=24MiB,mode=copy
       per-tensor
       per-tensor:mode=copy,wait=end-of-backward
       one-bucket

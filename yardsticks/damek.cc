@@ -24,8 +24,8 @@ std::string damek_policy(const TableRow& table) {
   const std::string at_the_end = "wait=end-of-backward,scale=after-collective";
   if (schedule == "per-parameter overlapped") return "per-tensor:" + at_the_end;
   if (schedule == "bucketed overlapped") {
-    return "threshold:threshold=" + table.text("bucket_mib") +
-           "MiB,closes=before-exceeding,mode=copy," + at_the_end;
+    return "threshold:cap=" + table.text("bucket_mib") + "MiB,closes=before-exceeding,mode=copy," +
+           at_the_end;
   }
   throw InputError(table.where() +
                    ": schedule: expected per-parameter or one flat bucket after backward, "

@@ -47,7 +47,7 @@ std::vector<Row> cpu_law_rows() {
                 .train_naive = train_on_threads,
                 .cases = {}};
   for (const char* policy :
-       {"per-tensor", "one-bucket", "threshold:threshold=4KiB", "torch-ddp:cap=8KiB,first=1KiB"}) {
+       {"per-tensor", "one-bucket", "threshold:cap=4KiB", "torch-ddp:cap=8KiB,first=1KiB"}) {
     job.cases.push_back({.name = policy, .policy = policy, .train = train_on_threads});
   }
   return law_rows(job);

@@ -130,12 +130,14 @@ TEST_F(AnswersTest, RowsStandByTheirStepAndAllOfThemOnlyWhereAskedFor) {
   const auto steps_of = [](const std::string& arguments) {
     std::vector<double> steps;
     for (const std::string& line : lines_of(ask(arguments).output)) {
-      if (!line.starts_with("torch-ddp ")) continue;
-      const std::size_t size = line.find("iB ");
-      std::istringstream rest(line.substr(size + 3));
+      // Of the sweep, whose first bucket follows: torch-ddp:cap=8MiB,first=8MiB
+      std::istringstream rest(line);
+      std::string name;
       double buckets = 0;
       double step = 0;
-      rest >> buckets >> step;
+      rest >> name >> buckets >> step;
+      const std::string cap = name.substr(0, name.find(',')).substr(name.find('=') + 1);
+      if (name != "torch-ddp:cap=" + cap + ",first=" + cap) continue;
       steps.push_back(step);
     }
     return steps;

@@ -133,8 +133,8 @@ TEST(CalibrateCudaTest, WhatIsPredictedIsWhatTheMachineDoes) {
   const models::Cluster cluster = calibrated();
   const schedule::Program program = workload();
   search::Planner planner(program, models::costs_for(cluster, program));
-  for (const char* policy : {"one-bucket", "per-tensor", "no-overlap", "threshold:threshold=8MiB",
-                             "threshold:threshold=8MiB,scope=whole-stream"}) {
+  for (const char* policy : {"one-bucket", "per-tensor", "no-overlap", "threshold:cap=8MiB",
+                             "threshold:cap=8MiB,scope=whole-stream"}) {
     const schedule::Policy spec = schedule::parse_policy(policy);
     const auto predicted = static_cast<double>(planner.evaluate(spec).summary.step_ns);
     const auto measured = static_cast<double>(executed(spec).count());

@@ -327,10 +327,10 @@ TEST(PlanJobTest, TheJobDecidesUnlessAPolicyDoes) {
   std::ostringstream own;
   plan(options, own);
   EXPECT_THAT(own.str(), HasSubstr("stages=2+torch-ddp"));
-  options.policy = "threshold:threshold=8MiB";
+  options.policy = "threshold:cap=8MiB";
   std::ostringstream other;
   plan(options, other);
-  EXPECT_THAT(other.str(), HasSubstr("stages=2+threshold:threshold=8MiB"));
+  EXPECT_THAT(other.str(), HasSubstr("stages=2+threshold:cap=8MiB"));
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ TEST_F(PolicyRunTest, ExposedCommunicationIsReportedByThreeDefinitions) {
     ASSERT_EQ(ended.code, 0) << ended.output;
   };
   planned("naive", "naive.json");
-  planned("threshold:threshold=16KB", "threshold.json");
+  planned("threshold:cap=16KB", "threshold.json");
   const std::string plans = "--plan " + file("naive.json") + " --plan " + file("threshold.json");
   const Ended ended =
       run_tool("run " + plans + " --ranks 2 --warmup 0 --steps 3 --rounds 1 --exposed --json");

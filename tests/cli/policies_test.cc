@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "schedule/plan_json.h"
 #include "schedule/program_json.h"
 #include "tests/cli/asked.h"
@@ -93,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "gradient-merge:k=2,sync=after,average=no", "sharded:p=2",
                       "sharded:cap=8MiB,k=2", "sharded:gather=next-forward,tail=last-gradient",
                       "source-improved:k=2", "mg-wfbp", "asc-wfbp", "dear", "fsdp+asc-wfbp",
-                      "threshold:threshold=4MiB,batch=2,wait=before-next-batch"));
+                      "threshold:cap=4MiB,batch=2,wait=before-next-batch"));
 
 TEST_P(EveryPolicyTest, MakesALegalPlan) {
   const Ended planned = plan(GetParam());
@@ -212,6 +213,30 @@ TEST_F(PolicyCliTest, APlanFileIsAStartForPlanAndExplore) {
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.output,
               HasSubstr("/program: the plan is of 2 pipeline stages, the workload here of 1"));
+}
+
+// Sizes that are no whole KiB, too: of the four from 100 KiB to 64 MiB the second and the third.
+TEST_F(PolicyCliTest, ARowOfExploreIsPastedBackAsItIsNamed) {
+  const std::string explore = "explore --workload resnet18 --cluster a100x8 ";
+  const auto rows_of = [&](const std::string& rest) {
+    const Ended ended = dovetail::testing::ask(explore + rest + " --json");
+    return nlohmann::json::parse(ended.output).at("rows");
+  };
+  const std::string swept = "--policies threshold,torch-ddp --thresholds 100KiB:64MiB --points 4";
+  const std::string table = dovetail::testing::ask(explore + swept + " --all").output;
+  std::size_t uneven = 0;
+  for (const nlohmann::json& row : rows_of(swept)) {
+    const std::string spec = row.at("spec");
+    EXPECT_THAT(table, HasSubstr("\n" + spec + " "));
+    EXPECT_THAT(rows_of("--policies " + spec),
+                ::testing::Contains(::testing::Truly([&](const nlohmann::json& pasted) {
+                  return pasted.at("spec") == spec && pasted.at("step_us") == row.at("step_us") &&
+                         pasted.at("as_run") == row.at("as_run");
+                })))
+        << spec;
+    uneven += spec == "threshold:cap=889460B" || spec == "threshold:cap=7725974B";
+  }
+  EXPECT_EQ(uneven, 3U);  // the larger is a row as PyTorch runs it, too
 }
 
 // Without --for the framework is the one that can run all that was named; what it does by itself is a row.

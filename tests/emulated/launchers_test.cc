@@ -77,7 +77,7 @@ class LaunchersTest : public ::testing::Test {
   }
 
   static Combination data_parallel(std::int64_t ranks) {
-    return {.options = {.world_size = ranks, .samples = 1}, .policy = "threshold:threshold=4KiB"};
+    return {.options = {.world_size = ranks, .samples = 1}, .policy = "threshold:cap=4KiB"};
   }
   // Two stages.
   static Combination pipeline(std::int64_t ranks) {

@@ -105,12 +105,11 @@ class SchedulesTest : public EmulatedTest {
 TEST_F(SchedulesTest, EveryPolicyIsExact) {
   for (const char* policy :
        {"naive", "no-overlap", "no-overlap-per-tensor", "per-tensor", "one-bucket",
-        "threshold:threshold=4KiB", "torch-ddp:cap=8KiB,first=1KiB",
-        "source-first-fit:elements=2000", "source-first-fit:elements=2000,fuse=no",
-        "source-first-fit:elements=2000,overlap=no", "source-improved:cap=8KiB",
-        "gradient-merge:k=2,sync=every", "gradient-merge:k=2,sync=after",
-        "gradient-merge:k=2,sync=last", "sharded:cap=8KiB,p=1,gather=after-update",
-        "sharded:cap=4KiB,p=3,gather=next-forward"}) {
+        "threshold:cap=4KiB", "torch-ddp:cap=8KiB,first=1KiB", "source-first-fit:elements=2000",
+        "source-first-fit:elements=2000,fuse=no", "source-first-fit:elements=2000,overlap=no",
+        "source-improved:cap=8KiB", "gradient-merge:k=2,sync=every",
+        "gradient-merge:k=2,sync=after", "gradient-merge:k=2,sync=last",
+        "sharded:cap=8KiB,p=1,gather=after-update", "sharded:cap=4KiB,p=3,gather=next-forward"}) {
     expect_exact(policy);
   }
 }
@@ -153,10 +152,10 @@ TEST_F(SchedulesTest, FreedParametersThatAreReadAreFound) {
 
 TEST_F(SchedulesTest, EveryWaitModeAndBatchIsExact) {
   for (const char* policy :
-       {"threshold:threshold=4KiB,mode=copy", "threshold:threshold=4KiB,scope=whole-stream",
-        "threshold:threshold=4KiB,wait=end-of-backward", "threshold:threshold=2KiB,batch=2",
-        "threshold:threshold=2KiB,batch=2,wait=before-next-batch",
-        "threshold:threshold=4KiB,mode=copy,wait=end-of-backward,scope=whole-stream"}) {
+       {"threshold:cap=4KiB,mode=copy", "threshold:cap=4KiB,scope=whole-stream",
+        "threshold:cap=4KiB,wait=end-of-backward", "threshold:cap=2KiB,batch=2",
+        "threshold:cap=2KiB,batch=2,wait=before-next-batch",
+        "threshold:cap=4KiB,mode=copy,wait=end-of-backward,scope=whole-stream"}) {
     expect_exact(policy);
   }
 }
@@ -169,7 +168,7 @@ TEST_F(SchedulesTest, EveryScalingIsExactByKernelsAndByCollectives) {
         schedule::ScaleAt::Optimizer, schedule::ScaleAt::BeforeCollective,
         schedule::ScaleAt::AfterCollective}) {
     const Combination combination = {
-        .options = {.samples = 2}, .policy = "threshold:threshold=4KiB", .scale = scale};
+        .options = {.samples = 2}, .policy = "threshold:cap=4KiB", .scale = scale};
     expect_exact(combination);
     expect_exact(combination, folded);
   }
@@ -195,7 +194,7 @@ TEST_F(SchedulesTest, PipelinesAreExact) {
 }
 
 TEST_F(SchedulesTest, EightRanksAreExact) {
-  for (const char* policy : {"threshold:threshold=4KiB", "sharded:cap=8KiB,p=2"}) {
+  for (const char* policy : {"threshold:cap=4KiB", "sharded:cap=8KiB,p=2"}) {
     expect_exact({.options = {.world_size = 8, .samples = 1}, .policy = policy});
   }
 }
@@ -207,8 +206,7 @@ TEST_F(SchedulesTest, TwoHostsOfFourRanksAreExactAndHaveOneClock) {
   const schedule::Program program =
       exec::training::training_program({.world_size = 8, .samples = 1});
   const ScheduledProgram plan = legal_plan(
-      program,
-      schedule::make_schedule(program, schedule::parse_policy("threshold:threshold=4KiB")));
+      program, schedule::make_schedule(program, schedule::parse_policy("threshold:cap=4KiB")));
   configure({.devices = 8, .seed = 8});
   on_ranks(8, [&](exec::launch::Session& session) {
     const std::int32_t host = session.rank().value / 4;

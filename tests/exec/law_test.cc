@@ -42,9 +42,9 @@ const std::vector<std::string>& whole_policies() {
       "no-overlap-per-tensor",
       "per-tensor",
       "one-bucket",
-      "threshold:threshold=4KiB",
-      "threshold:threshold=4KiB,mode=copy,wait=end-of-backward,scope=whole-stream",
-      "threshold:threshold=2KiB,batch=2",
+      "threshold:cap=4KiB",
+      "threshold:cap=4KiB,mode=copy,wait=end-of-backward,scope=whole-stream",
+      "threshold:cap=2KiB,batch=2",
       "torch-ddp:cap=8KiB,first=1KiB",
       "source-first-fit:elements=2000",
       "source-improved:cap=8KiB"};
@@ -298,7 +298,7 @@ TEST_F(FewStepsLawTest, GMI8ClippingSeesTheMergedReducedGradientOnce) {
   for (const Optimizer optimizer : {Optimizer::Momentum, Optimizer::Adam}) {
     for (const Merge& merge : merges()) {
       expect_law({.options = {.samples = 4, .optimizer = optimizer, .max_norm = 0.5},
-                  .policy = "threshold:threshold=4KiB",
+                  .policy = "threshold:cap=4KiB",
                   .merge = merge},
                  Law::Runs::Twice);
     }
@@ -336,7 +336,7 @@ Issued issued_by(const schedule::ScheduledProgram& plan) {
 // Nine parameters: the embedding, and two matrices and two biases in each of two blocks.
 TEST_F(LawTest, GMI3GMI7OneUpdateAndOneClipPerStepWhateverTheMicroSteps) {
   const TrainingOptions options = {.samples = 4, .max_norm = 0.5};
-  const Combination whole = {.options = options, .policy = "threshold:threshold=4KiB"};
+  const Combination whole = {.options = options, .policy = "threshold:cap=4KiB"};
   const int buckets = static_cast<int>(schedule_of(whole).buckets.size());
   ASSERT_GT(buckets, 1);
   for (const Merge& merge : merges()) {
@@ -359,7 +359,7 @@ TEST_F(LawTest, SumsInAnotherDtypeAreRefusedBeforeAnythingRuns) {
        {SyncPoint::EveryMicroStep, SyncPoint::AfterLastMicroStep, SyncPoint::LastMicroStep}) {
     const std::optional<std::string> refusal =
         law_.hold({.options = {.samples = 4},
-                   .policy = "threshold:threshold=4KiB",
+                   .policy = "threshold:cap=4KiB",
                    .merge = {.micro_steps = 2, .sync = sync, .dtype = schedule::DType::F64}});
     ASSERT_TRUE(refusal);
     EXPECT_NE(refusal->find("the cpu backend "), std::string::npos) << *refusal;

@@ -81,7 +81,7 @@ std::vector<std::string> words_of(const Export& result) {
 }
 
 TEST_F(ExportTest, LossesAddUpToWhatTheFrameworkTakesMore) {
-  const schedule::Plan views = plan("threshold:threshold=40KB");
+  const schedule::Plan views = plan("threshold:cap=40KB");
   for (const std::string& target : ids(has_writer)) {
     if (target == "nccl-tuner") continue;
     const Export result = to(target, views);
@@ -96,7 +96,7 @@ TEST_F(ExportTest, LossesAddUpToWhatTheFrameworkTakesMore) {
 
 // Buckets close at 40 kB: l3 and l2 (40,400 B), l1 (80,000 B), l0 (40,000 B).
 TEST_F(ExportTest, TorchGetsTheBytesOfEveryBucketExactly) {
-  const Export result = to("torch", plan("threshold:threshold=40KB"));
+  const Export result = to("torch", plan("threshold:cap=40KB"));
   EXPECT_THAT(words_of(result), ElementsAre(HasSubstr("DDP waits at the end of backward")));
   EXPECT_THAT(
       result.text,
@@ -112,7 +112,7 @@ TEST_F(ExportTest, WhatDdpDoesAnywayLosesNothing) {
 }
 
 TEST_F(ExportTest, GroupsOutOfOrderAreLeftToTheApplyFunction) {
-  schedule::Plan mixed = plan("threshold:threshold=40KB,mode=copy,wait=end-of-backward");
+  schedule::Plan mixed = plan("threshold:cap=40KB,mode=copy,wait=end-of-backward");
   auto& buckets = mixed.schedule.buckets;
   ASSERT_EQ(buckets.size(), 3U);
   std::swap(buckets[0].gradients.back(), buckets[1].gradients.back());
@@ -216,13 +216,13 @@ TEST_F(ExportTest, ACutGradientGoesToTheBucketThatHoldsMostOfIt) {
 
 // One size for all: 10,100 elements (l3 + l2), then l1 alone as it is larger, then l0.
 TEST_F(ExportTest, DeepSpeedGetsTheSizeWithTheShortestStep) {
-  const schedule::Plan views = plan("threshold:threshold=40KB");
+  const schedule::Plan views = plan("threshold:cap=40KB");
   const Export result = to("deepspeed", views);
   for (const auto& bucket : result.schedule.buckets) {
     EXPECT_EQ(bucket.wait, schedule::WaitPoint::BeforeNextBatch);
   }
   EXPECT_THAT(result.text, AllOf(HasSubstr("\"reduce_bucket_size\": "), HasSubstr("overlap_comm")));
-  for (const std::string policy : {"per-tensor", "one-bucket", "threshold:threshold=40KB"}) {
+  for (const std::string policy : {"per-tensor", "one-bucket", "threshold:cap=40KB"}) {
     schedule::Schedule other = plan(policy + (policy.find(':') == std::string::npos ? ":" : ",") +
                                     "mode=copy,batch=1,wait=before-next-batch")
                                    .schedule;
@@ -231,7 +231,7 @@ TEST_F(ExportTest, DeepSpeedGetsTheSizeWithTheShortestStep) {
 }
 
 TEST_F(ExportTest, TunerRowsCoverAllSizesAndNameTheChannels) {
-  schedule::Plan capped = plan("threshold:threshold=40KB");
+  schedule::Plan capped = plan("threshold:cap=40KB");
   EXPECT_THROW(static_cast<void>(to("nccl-tuner", capped)), InputError);
   capped.schedule.buckets[0].max_ctas = 2;  // 40,400 B: below 64 KiB, NCCL's own affair
   capped.schedule.buckets[1].max_ctas = 4;  // 80,000 B
@@ -257,7 +257,7 @@ TEST_F(ExportTest, NamesFromFilesStayWithinTheirStrings) {
 
 // What a trace's gradients are called: files that go by names are refused, those that go by sizes are written.
 TEST_F(ExportTest, APlanWithoutNamesGivesNoFileThatGoesByNames) {
-  schedule::Plan nameless = plan("threshold:threshold=100kB");
+  schedule::Plan nameless = plan("threshold:cap=100kB");
   std::size_t place = 0;
   for (schedule::Tensor& tensor : nameless.program.tensors) {
     if (tensor.kind == schedule::TensorKind::Gradient) {
@@ -298,7 +298,7 @@ TEST(ExportFilesTest, DoWhatTheySay) {
     EXPECT_EQ(ended.code, 0) << ended.output;
     return ended.output;
   };
-  run("plan --workload resnet18 --cluster a100x8 --policy threshold:threshold=4MiB -o " + base +
+  run("plan --workload resnet18 --cluster a100x8 --policy threshold:cap=4MiB -o " + base +
       "/plan.json");
   run("plan --workload resnet18 --cluster a100x8 --policy sharded:cap=8MiB,p=1 -o " + base +
       "/sharded.json");

@@ -91,7 +91,7 @@ TEST(FrameworkTest, APolicyIsSaidAsItsFrameworkHasIt) {
   EXPECT_THAT(words("megatron"), HasSubstr("Megatron --overlap-param-gather"));
   EXPECT_EQ(words("horovod"), "Horovod's default");
   EXPECT_EQ(words("xla"), "JAX / XLA's default");
-  EXPECT_EQ(words("threshold:threshold=8MiB,closes=before-exceeding"),
+  EXPECT_EQ(words("threshold:cap=8MiB,closes=before-exceeding"),
             "JAX / XLA: --xla_gpu_all_reduce_combine_threshold_bytes=8388608");
   // FSDP1 has flat buffers, FSDP2 copies.
   EXPECT_EQ(words("zero3"), "PyTorch FSDP1, DeepSpeed ZeRO-3");
@@ -190,7 +190,7 @@ TEST(SettingsTest, TheTablesOfTheDocumentationAreThoseOfTheValues) {
       EXPECT_THAT(docs, HasSubstr("`" + id + "`"));
     }
     if (framework.policy == nullptr) continue;
-    // "| `xla` | `threshold:threshold=31457287B,closes=before-exceeding` | ..."
+    // "| `xla` | `threshold:cap=31457287B,closes=before-exceeding` | ..."
     std::vector<Bytes> limits;
     for (const std::int64_t limit : framework.size->limits(std::nullopt, 1)) {
       limits.emplace_back(framework.size->unit == schedule::CountedIn::Elements ? 4 * limit

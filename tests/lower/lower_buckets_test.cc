@@ -62,7 +62,7 @@ TEST(LowerBucketsTest, RefusesPartsThatOverlapOrDoNotExist) {
 
 TEST(LowerBucketsTest, PI6TheBucketsHoldEveryElementOnce) {
   const Program program = layers(5);
-  for (const std::string policy : {"per-tensor", "one-bucket", "threshold:threshold=1KiB"}) {
+  for (const std::string policy : {"per-tensor", "one-bucket", "threshold:cap=1KiB"}) {
     const ScheduledProgram result = lower(program, schedule_of(program, policy)).program;
     Bytes sum;
     for (const BucketLayout& bucket : result.buckets) sum += bucket.payload;

@@ -60,15 +60,15 @@ TEST(BucketRuleTest, AThresholdClosesAsItIsTold) {
   const auto buckets = [&](const std::string& options) {
     std::vector<std::int64_t> bytes;
     for (const Bucket& bucket :
-         make_schedule(program, parse_policy("threshold:threshold=100KB" + options)).buckets) {
+         make_schedule(program, parse_policy("threshold:cap=100KB" + options)).buckets) {
       bytes.push_back(payload(program, bucket).count());
     }
     return bytes;
   };
   EXPECT_THAT(buckets(""), ElementsAre(120'000, 40'000));
   EXPECT_THAT(buckets(",closes=before-exceeding"), ElementsAre(40'000, 80'000, 40'000));
-  EXPECT_EQ(to_string(parse_policy("threshold:threshold=8MiB,closes=before-exceeding")),
-            "threshold:threshold=8MiB,closes=before-exceeding");
+  EXPECT_EQ(to_string(parse_policy("threshold:cap=8MiB,closes=before-exceeding")),
+            "threshold:cap=8MiB,closes=before-exceeding");
 }
 
 }  // namespace

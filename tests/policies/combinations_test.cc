@@ -127,8 +127,8 @@ TEST(CombinationsTest, APipelineOfShardsIsLegalInEveryOrder) {
         "pipeline:kind=interleaved,stages=2,chunks=2,k=4,align=across-stages"}) {
     for (const char* shards :
          {"fsdp:forward=2,backward=2", "fsdp:forward=0,backward=0", "fsdp:reshard=no",
-          "fsdp:cap=256B,streams=2", "fsdp+threshold:threshold=128B", "sharded:cap=256B",
-          "sharded:cap=256B,p=1,gather=next-forward", "sharded+threshold:threshold=128B"}) {
+          "fsdp:cap=256B,streams=2", "fsdp+threshold:cap=128B", "sharded:cap=256B",
+          "sharded:cap=256B,p=1,gather=next-forward", "sharded+threshold:cap=128B"}) {
       expect_legal(std::string(stages) + "+" + shards, in_two(four_layers()));
       expect_legal(std::string(stages) + "+" + shards, in_two(with_experts({8, 24, 40, 16})));
     }
@@ -199,7 +199,7 @@ TEST(CombinationsTest, TheOrderOfTermsDoesNotMatter) {
   for (const auto& [one, other] :
        {std::pair("pipeline:stages=2", "torch-ddp:cap=64B"),
         std::pair("gradient-merge:k=2", "threshold"),
-        std::pair("fsdp:forward=2", "threshold:threshold=64B"),
+        std::pair("fsdp:forward=2", "threshold:cap=64B"),
         std::pair("pipeline:stages=2", "sharded:cap=256B"), std::pair("pipeline", "fsdp")}) {
     const std::string first = one;
     const std::string second = other;
@@ -217,9 +217,8 @@ TEST(CombinationsTest, AJoinedPolicyIsPrintedTermByTerm) {
                   "pipeline:kind=1f1b,stages=4+torch-ddp:cap=25MiB,first=1MiB"),
         std::pair("sharded+streams=2", "sharded:cap=100MiB,p=2,streams=2"),
         std::pair("gradient-merge:k=8+threshold:closes=before-exceeding",
-                  "gradient-merge:k=8+threshold:threshold=25MiB,closes=before-exceeding"),
-        std::pair("threshold+k=2,scale=optimizer",
-                  "threshold:threshold=25MiB,k=2,scale=optimizer")}) {
+                  "gradient-merge:k=8+threshold:cap=25MiB,closes=before-exceeding"),
+        std::pair("threshold+k=2,scale=optimizer", "threshold:cap=25MiB,k=2,scale=optimizer")}) {
     EXPECT_EQ(to_string(parse_policy(typed)), printed);
   }
 }

@@ -47,8 +47,8 @@ std::string refusal(const std::string& policy) {
 // A bucket closes once its bytes reach the limit: 40 >= 40 closes, 4 does not; 4 + 100 does.
 TEST(PoliciesTest, AThresholdClosesABucketOnceItIsReached) {
   const Program program = with_sizes({40, 4, 100, 8});
-  EXPECT_THAT(bucket_bytes(program, "threshold:threshold=40B"), ElementsAre(40, 104, 8));
-  EXPECT_THAT(bucket_bytes(program, "threshold:threshold=1KiB"), ElementsAre(152));
+  EXPECT_THAT(bucket_bytes(program, "threshold:cap=40B"), ElementsAre(40, 104, 8));
+  EXPECT_THAT(bucket_bytes(program, "threshold:cap=1KiB"), ElementsAre(152));
   EXPECT_THAT(bucket_bytes(program, "per-tensor"), ElementsAre(40, 4, 100, 8));
   EXPECT_THAT(bucket_bytes(program, "one-bucket"), ElementsAre(152));
   EXPECT_THAT(bucket_bytes(program, "no-overlap"), ElementsAre(152));
@@ -107,7 +107,7 @@ TEST(PoliciesTest, AListIsCutAtTheCommasBetweenPolicies) {
 
 TEST(PoliciesTest, ASpecIsPrintedAsItIsTyped) {
   for (const char* text :
-       {"naive", "per-tensor", "torch-ddp:cap=25MiB,first=1MiB", "threshold:threshold=104857B",
+       {"naive", "per-tensor", "torch-ddp:cap=25MiB,first=1MiB", "threshold:cap=104857B",
         "exact:mode=copy,wait=end-of-backward,scope=whole-stream",
         "torch-ddp:cap=1GiB,first=1B,mode=view", "source-first-fit:elements=50331648",
         "source-first-fit:cap=25MiB,k=2,sync=after,scope=event,scale=after-collective,fuse=no",
@@ -117,6 +117,9 @@ TEST(PoliciesTest, ASpecIsPrintedAsItIsTyped) {
     EXPECT_EQ(to_string(parse_policy(text)), text);
   }
   EXPECT_EQ(to_string(parse_policy("torch-ddp")), "torch-ddp:cap=25MiB,first=1MiB");
+  // What used to be its only name is read still.
+  EXPECT_EQ(to_string(parse_policy("threshold:threshold=16MiB")), "threshold:cap=16MiB");
+  EXPECT_EQ(to_string(parse_policy("threshold+threshold=16MiB")), "threshold:cap=16MiB");
   EXPECT_EQ(to_string(parse_policy("gradient-merge")), "gradient-merge:cap=25MiB");
   EXPECT_EQ(to_string(parse_policy("sharded")), "sharded:cap=100MiB,p=2");
   EXPECT_EQ(to_string(parse_policy("source-first-fit:cap=1MiB")), "source-first-fit:cap=1MiB");
@@ -130,6 +133,9 @@ TEST(PoliciesTest, ABadSpecIsRefusedWithWhatWasExpected) {
   EXPECT_THAT(refusal("torch-ddp:limit=1MiB"),
               HasSubstr("known: cap, first, torch, k, sync, average, sums, mode, wait, scope"));
   EXPECT_THAT(refusal("torch-ddp:cap=1MiB,cap=2MiB"), HasSubstr("stands twice"));
+  EXPECT_THAT(refusal("threshold:cap=1MiB,threshold=2MiB"), HasSubstr("\"cap\" stands twice"));
+  EXPECT_THAT(refusal("threshold:cap=1MiB+threshold=2MiB"), HasSubstr("\"cap\" stands twice"));
+  EXPECT_THAT(refusal("per-tensor:threshold=1MiB"), HasSubstr("it is an option of threshold"));
   EXPECT_THAT(refusal("exact:mode=both"), HasSubstr("view or copy"));
   EXPECT_THAT(refusal("exact:"), HasSubstr("expected options"));
 }

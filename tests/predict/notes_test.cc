@@ -225,11 +225,11 @@ TEST(PredictTest, APlanThatDoesNotFitSaysWhatItKeeps) {
     if (tensor.kind == schedule::TensorKind::Parameter) parameters += tensor.bytes();
   }
   inputs.machine.cluster->compute->capacity = 2 * parameters;
-  EXPECT_EQ(note_of("threshold:threshold=8MiB,mode=view"), "");
-  EXPECT_THAT(note_of("threshold:threshold=8MiB,mode=copy"),
+  EXPECT_EQ(note_of("threshold:cap=8MiB,mode=view"), "");
+  EXPECT_THAT(note_of("threshold:cap=8MiB,mode=copy"),
               HasSubstr("copies in buckets " + to_string(parameters)));
   inputs.machine.cluster->compute->capacity = parameters;
-  EXPECT_THAT(note_of("threshold:threshold=8MiB,mode=view"),
+  EXPECT_THAT(note_of("threshold:cap=8MiB,mode=view"),
               HasSubstr("a rank keeps " + to_string(2 * parameters)));
   // Eight ranks keep an eighth of both, and what is gathered at a time.
   EXPECT_EQ(note_of("fsdp"), "");

@@ -262,7 +262,7 @@ class OwnPolicies(unittest.TestCase):
         self.assertEqual(row.buckets, 81)
 
     def test_the_groups_of_a_known_policy_cost_what_it_costs(self):
-        known = dv.plan("resnet50", "a100x8", "threshold:threshold=8MiB")
+        known = dv.plan("resnet50", "a100x8", "threshold:cap=8MiB")
 
         @dv.policy
         def same(gradients):
@@ -370,7 +370,7 @@ class Evaluations(unittest.TestCase):
 
     def test_as_explore_has_it(self):
         ask = dv.Evaluator()
-        found = dv.explore("resnet50", "a100x8", policies=["ddp", "threshold:threshold=8MiB", "sharded", "exact"])
+        found = dv.explore("resnet50", "a100x8", policies=["ddp", "threshold:cap=8MiB", "sharded", "exact"])
         for row in found.rows:
             if not row.spec:
                 continue

@@ -286,7 +286,7 @@ TEST(UsualRowsTest, WhatDdpDoesByItselfIsAlwaysARow) {
   Planner planner(program, models::costs_for(machine, program));
   const SweepOptions options{
       .framework = &torch,
-      .policies = {{.spec = schedule::parse_policy("threshold:threshold=8MiB"), .is_named = true},
+      .policies = {{.spec = schedule::parse_policy("threshold:cap=8MiB"), .is_named = true},
                    {.spec = schedule::parse_policy("torch-ddp:cap=25MiB,first=1MiB")}},
       .thresholds = {Bytes(8 << 20)},
       .chosen = SweepOptions::Chosen::Named};

@@ -20,8 +20,7 @@ TEST(AlikeTest, ARowIsAlikeWhereTheCostsMayTurnTheOrder) {
   const models::Costs costs =
       models::costs_for(models::load_cluster("a100x8", data + "/clusters"), program);
   std::vector<schedule::Schedule> made;
-  for (const char* policy :
-       {"threshold:threshold=25MiB", "threshold:threshold=8MiB", "no-overlap"}) {
+  for (const char* policy : {"threshold:cap=25MiB", "threshold:cap=8MiB", "no-overlap"}) {
     made.push_back(schedule::make_schedule(program, schedule::parse_policy(policy)));
   }
   std::vector<const schedule::Schedule*> schedules;

@@ -52,7 +52,7 @@ double change(const Explained& of, const std::vector<std::size_t>& ends) {
 
 TEST(ExplainTest, BordersAreWorthWhatTheSimulatorShows) {
   // Buckets of three gradients, and of the last two.
-  const Explained one = explained("threshold:threshold=1200000B");
+  const Explained one = explained("threshold:cap=1200000B");
   ASSERT_EQ(one.why.buckets.size(), 3U) << one.why.no_borders;
   const BucketBorders& first = one.why.buckets[0];
   EXPECT_EQ(first.gradients, 3U);
@@ -80,9 +80,8 @@ TEST(ExplainTest, LeversAreThePlanAtOtherCosts) {
 }
 
 TEST(ExplainTest, ThePlanIsComparedWithTheSearchOfItsOwnKind) {
-  for (const char* text :
-       {"one-bucket", "torch-ddp", "sharded:p=1,mode=view+threshold:threshold=1MiB", "fsdp",
-        "fsdp:forward=2,backward=2,reshard=no"}) {
+  for (const char* text : {"one-bucket", "torch-ddp", "sharded:p=1,mode=view+threshold:cap=1MiB",
+                           "fsdp", "fsdp:forward=2,backward=2,reshard=no"}) {
     SCOPED_TRACE(text);
     const Explained one = explained(text);
     ASSERT_TRUE(one.why.searched);

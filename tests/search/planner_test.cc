@@ -384,9 +384,9 @@ TEST(PlannerTest, TheLowerBoundOfMixedDtypesHoldsForAllBucketsAndOrders) {
 TEST(PlannerTest, AGroupingSeenBeforeIsNotSimulatedAgain) {
   Instance instance = random_instance(3, 20, false);
   Planner planner(std::move(instance.program), std::move(instance.costs));
-  const Candidate first = planner.evaluate(schedule::parse_policy("threshold:threshold=1KiB"));
+  const Candidate first = planner.evaluate(schedule::parse_policy("threshold:cap=1KiB"));
   const std::size_t simulated = planner.simulated();
-  const Candidate again = planner.evaluate(schedule::parse_policy("threshold:threshold=1KiB"));
+  const Candidate again = planner.evaluate(schedule::parse_policy("threshold:cap=1KiB"));
   EXPECT_EQ(planner.simulated(), simulated);
   EXPECT_EQ(again.summary.step_ns, first.summary.step_ns);
 }

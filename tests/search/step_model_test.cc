@@ -442,8 +442,8 @@ TEST(StepModelTest, SchedulesOfPoliciesAreReadAsChoices) {
   Simulator simulator(model_case);
   for (const char* policy :
        {"torch-ddp", "threshold", "per-tensor", "one-bucket", "no-overlap",
-        "threshold:threshold=4MiB,batch=3", "torch-ddp:scope=whole-stream", "no-overlap-per-tensor",
-        "threshold:threshold=1MiB,batch=2,wait=before-next-batch"}) {
+        "threshold:cap=4MiB,batch=3", "torch-ddp:scope=whole-stream", "no-overlap-per-tensor",
+        "threshold:cap=1MiB,batch=2,wait=before-next-batch"}) {
     SCOPED_TRACE(policy);
     const schedule::Schedule schedule = frame_of(model_case.program, policy);
     const std::optional<Choices> choices = made.model->choices_of(schedule);

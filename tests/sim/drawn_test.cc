@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(All, DrawnTest,
                          ::testing::Values("naive", "per-tensor", "torch-ddp:cap=8KB,first=4KB",
                                            "sharded:cap=8KB,p=1",
                                            "sharded:cap=8KB,p=1,gather=next-forward",
-                                           "threshold:threshold=8KB,k=2", "fsdp"));
+                                           "threshold:cap=8KB,k=2", "fsdp"));
 
 // A pipeline's stages wait for each other: the wait says for what, and an arrow comes from there.
 TEST(DrawnPipelineTest, StallsOfStagesSayWhatTheyWaitFor) {

@@ -142,11 +142,11 @@ struct Outcome {
   double share = 0;  // the reference load's estimate for rank 0
 };
 
-const std::array<const char*, 7> kPolicies = {"threshold:threshold=4MB",
+const std::array<const char*, 7> kPolicies = {"threshold:cap=4MB",
                                               "one-bucket",
                                               "per-tensor",
-                                              "threshold:threshold=1MB",
-                                              "threshold:threshold=8MB",
+                                              "threshold:cap=1MB",
+                                              "threshold:cap=8MB",
                                               "no-overlap",
                                               "torch-ddp:cap=6MB,first=1MB,mode=view"};
 
@@ -323,8 +323,7 @@ TEST(BetweenRoundsTest, PredictionsFollowALinkAndCopiesThatChangeTheirSpeed) {
   for (int round = 0; round < changing.rounds; ++round) {
     changing.speeds.push_back({.link = round < 2 ? 1.0 : 1.5, .memory = round < 4 ? 1.0 : 3.0});
   }
-  const std::array<const char*, 2> policies = {"threshold:threshold=4MB",
-                                               "torch-ddp:cap=6MB,first=1MB"};
+  const std::array<const char*, 2> policies = {"threshold:cap=4MB", "torch-ddp:cap=6MB,first=1MB"};
   const Outcome outcome = execute(changing, policies);
   for (std::size_t round = 0; round < outcome.rounds.size(); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));

@@ -93,7 +93,7 @@ TEST(YardstickTest, OtherSourcesAreJobsOrSayWhyNot) {
   // 48 x (4 x 1600^2 + 3 x 1600 x 6400 + 2 x 1600) + 2 x 10,000 x 1600 + 1600.
   EXPECT_EQ(parameters(pcie.rows[0].job->model), 1'998'235'200);
   EXPECT_EQ(pcie.rows.back().policy,
-            "threshold:threshold=1000MiB,closes=before-exceeding,mode=copy,wait=end-of-backward,"
+            "threshold:cap=1000MiB,closes=before-exceeding,mode=copy,wait=end-of-backward,"
             "scale=after-collective");
   const Yardstick bridge = megatron_bridge(kFolder);
   EXPECT_GT(jobs_of(bridge), 70);
