@@ -1,28 +1,21 @@
-// `dovetail explore`: runs a sweep over policies and sizes and shows its rows, best first, as a
-// table, as JSON or as CSV.
+// `dovetail explore`: runs a sweep over policies and sizes and prints its rows, best first, as a table.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/explore.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <cstdio>
-#include <map>
 #include <numeric>
 #include <optional>
-#include <set>
-#include <span>
 #include <utility>
 
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "base/json.h"
-#include "base/json_reader.h"
 #include "cli/answer.h"
 #include "cli/explore_job.h"
+#include "cli/explore_json.h"
 #include "cli/explore_page.h"
+#include "cli/explored.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
 #include "cli/step_words.h"
@@ -43,92 +36,15 @@
 namespace dovetail::cli {
 namespace {
 
-using nlohmann::ordered_json;
 using predict::InputOptions;
 using schedule::Policy;
 using search::Sweep;
 using search::SweepRow;
 
-constexpr const char* kCutShort = "interrupted: the rows are those that were tried until then";
-
-double us(std::int64_t ns) { return to_us(Duration(ns)); }
-
-// In the words of the framework that the rows are for, if it has any for this one.
-std::string row_words(const SweepRow& row) {
-  if (row.said) return row.said->words;
-  return row.candidate.plan ? "a plan file" : frameworks::in_words(row.candidate.spec);
-}
-
-// The row of a plan file, with the keys of a policy's.
-ordered_json plan_row_json(const SweepRow& row) {
-  const search::Candidate& plan = row.candidate;
-  const sim::StepSummary& summary = plan.summary;
-  return {{"policy", *plan.plan},
-          {"threshold_bytes", nullptr},
-          {"first_bucket_bytes", nullptr},
-          {"mode", nullptr},
-          {"wait", nullptr},
-          {"buckets", plan.buckets()},
-          {"micro_steps", plan.schedule.merge.micro_steps},
-          {"step_us", us(summary.step_ns)},
-          {"exposed_us", us(summary.exposed_ns)},
-          {"communication_us", us(summary.communication_ns)},
-          {"compute_us", us(summary.compute_ns)},
-          {"resident_bytes", row.resident.count()},
-          {"fits", row.fits},
-          {"spec", nullptr},
-          {"runs", row.said.has_value()},
-          {"as_run", row.is_changed},
-          {"in_words", row_words(row)}};
-}
-
-ordered_json row_json(const SweepRow& row) {
-  const auto size = [](const std::optional<Bytes>& bytes) {
-    return bytes ? ordered_json(bytes->count()) : ordered_json(nullptr);
-  };
-  const sim::StepSummary& summary = row.candidate.summary;
-  if (row.candidate.plan) return plan_row_json(row);
-  return {{"policy", schedule::name(row.candidate.spec)},
-          {"threshold_bytes", size(row.threshold)},
-          {"first_bucket_bytes", size(row.first_bucket)},
-          {"mode", std::string(to_string(schedule::placement(row.candidate.spec).mode))},
-          {"wait", std::string(to_string(schedule::placement(row.candidate.spec).wait))},
-          {"buckets", row.candidate.buckets()},
-          {"micro_steps", micro_steps(row)},
-          {"step_us", us(summary.step_ns)},
-          {"exposed_us", us(summary.exposed_ns)},
-          {"communication_us", us(summary.communication_ns)},
-          {"compute_us", us(summary.compute_ns)},
-          {"resident_bytes", row.resident.count()},
-          {"fits", row.fits},
-          {"spec", schedule::to_string(row.candidate.spec)},
-          {"runs", row.said.has_value()},
-          {"as_run", row.is_changed},
-          {"in_words", row_words(row)}};
-}
-
 bool shards(const Sweep& sweep) {
   return std::ranges::any_of(sweep.rows,
                              [](const SweepRow& row) { return row.candidate.sharded(); });
 }
-
-// What the rows are of, and what they assume, one line each.
-struct About {
-  schedule::PlanSummary summary;
-  std::vector<std::string> notes;
-  std::vector<std::string> sharding_notes = {};  // besides, where a row shards updates
-  std::string host_bound = {};  // of the best row, in a sentence; "" where it is not
-  std::vector<bool> alike =
-      {};  // rows that cannot be told from the best; empty of a machine that was measured
-  std::string spread = {};             // of the best row's step, in words
-  std::optional<Bytes> capacity = {};  // of a device
-
-  [[nodiscard]] std::vector<std::string> all_notes() const {
-    std::vector<std::string> all = with_host_bound(host_bound, notes);
-    all.insert(all.end(), sharding_notes.begin(), sharding_notes.end());
-    return all;
-  }
-};
 
 // Rows of one curve over bucket sizes: equal but for the size, and the first bucket where it follows.
 Policy curve_key(const SweepRow& row) {
@@ -205,10 +121,11 @@ void print_rows(std::ostream& out, const Sweep& sweep, std::optional<std::size_t
   const std::vector<std::size_t> shown = sweep_rows_shown(sweep, now, detail);
   for (const std::size_t i : shown) {
     const SweepRow& row = sweep.rows[i];
-    std::vector<std::string> cells = {row.candidate.name() + (row.is_changed ? " (as run there)" : ""),
-                                      std::to_string(row.candidate.buckets()),
-                                      fixed(us(row.candidate.summary.step_ns) / 1e3, decimals),
-                                      fixed(us(row.candidate.summary.exposed_ns) / 1e3, decimals)};
+    std::vector<std::string> cells = {
+        row.candidate.name() + (row.is_changed ? " (as run there)" : ""),
+        std::to_string(row.candidate.buckets()),
+        fixed(to_us(Duration(row.candidate.summary.step_ns)) / 1e3, decimals),
+        fixed(to_us(Duration(row.candidate.summary.exposed_ns)) / 1e3, decimals)};
     if (merged) cells.push_back(fixed(step_ns(row) / 1e6, decimals));
     if (has_memory) cells.push_back(gib_text(row.resident));
     cells.push_back(verdict_on(sweep, row));
@@ -281,32 +198,6 @@ void print_alike(std::ostream& out, const Sweep& sweep, const About& about) {
   print_text(out, line + "): " + names);
 }
 
-// How the best row gets into its framework: nothing where that does it by itself, a line to paste, or commands that
-// write the file.
-std::vector<std::string> way_out(const Sweep& sweep, const InputOptions& inputs) {
-  const SweepRow& best = sweep.rows[sweep.best];
-  if (best.said && best.said->by == frameworks::ToldBy::Default) return {};
-  if (best.said && best.said->by == frameworks::ToldBy::Setting) return {best.said->paste};
-  if (best.candidate.plan) {
-    const std::string own = "dovetail export " + *best.candidate.plan + " --to ";
-    return {best.said ? own + std::string(sweep.framework->id)
-                      : frameworks::export_command(*best.candidate.plan)};
-  }
-  std::string plan = "dovetail plan --workload " + inputs.workload;
-  if (!inputs.cluster.empty()) plan += " --cluster " + inputs.cluster;
-  if (inputs.world) plan += " --world " + std::to_string(*inputs.world);
-  if (inputs.layout) plan += " --layout " + to_string(*inputs.layout);
-  if (!inputs.what_if.nothing()) plan += " --what-if " + to_string(inputs.what_if);
-  plan += " --policy " + schedule::to_string(best.candidate.spec) + " -o plan.json";
-  if (!best.said) return {plan, frameworks::export_command("plan.json")};
-  return {plan, "dovetail export plan.json --to " + std::string(sweep.framework->id)};
-}
-
-// Of one micro-step, as rows are compared.
-Duration compared_step(const SweepRow& row) {
-  return Duration(static_cast<std::int64_t>(step_ns(row)));
-}
-
 // A row that is faster and cannot be set there, and who can run it.
 void print_beyond(std::ostream& out, const Sweep& sweep) {
   if (!sweep.beyond) return;
@@ -316,101 +207,6 @@ void print_beyond(std::ostream& out, const Sweep& sweep) {
                       to_string(compared_step(row)) + " (" +
                       fixed((step_ns(row) / step_ns(sweep.rows[sweep.best]) - 1) * 100, 1, "+") +
                       " %), by " + row_words(row));
-}
-
-std::string gain_of_sweep(const Sweep& sweep, const About& about, std::optional<std::size_t> now) {
-  const SweepRow& best = sweep.rows[sweep.best];
-  std::string step = to_string(compared_step(best)) +
-                     (micro_steps(best) > 1 ? " a micro-step" : " a step") + about.spread;
-  if (!now) return step;
-  const SweepRow& before = sweep.rows[*now];
-  if (&before == &best) return step + ", what you have now (" + row_words(before) + ")";
-  if (!before.fits) {
-    return step + "; what you have now (" + row_words(before) + ") does not fit";
-  }
-  std::string text = step + " against " + to_string(compared_step(before)) + " now (" +
-                     row_words(before) +
-                     "): " + change_text(compared_step(best), compared_step(before));
-  if (!about.alike.empty() && about.alike[*now]) {
-    text += "; on a machine that nobody calibrated this is too little to tell";
-  }
-  return text;
-}
-
-std::string rest_of_sweep(const Sweep& sweep) {
-  const SweepRow& best = sweep.rows[sweep.best];
-  if (!sweep.lower_bound)
-    return "no bound" +
-           (sweep.bound_problem.empty() ? " for such schedules" : ": " + sweep.bound_problem);
-  return at_most_text(compared_step(best), *sweep.lower_bound) + ": no schedule of " +
-         sweep.bounded_schedules + " is faster than " + to_string(*sweep.lower_bound);
-}
-
-Answer answer_of_sweep(const Sweep& sweep, const About& about, const InputOptions& given,
-                       const schedule::Program& program) {
-  const std::optional<std::size_t> now = search::row_of_now(sweep, program);
-  Answer answer{.set = way_out(sweep, given),
-                .gives = gain_of_sweep(sweep, about, now),
-                .left = rest_of_sweep(sweep)};
-  const SweepRow& best = sweep.rows[sweep.best];
-  if (!best.fits) {
-    return {.set = {},
-            .why_nothing = ": none of these fits into memory",
-            .gives = "a rank keeps at least " + to_string(best.resident) + ", a device has " +
-                     to_string(about.capacity.value_or(Bytes{})),
-            .left = best.candidate.schedule.parameters == schedule::ParameterSync::EachUse
-                        ? "more ranks"
-                        : "shard the parameters: --policies fsdp, or --job with dp_shard, tp or pp",
-            .tone = Tone::Warning};
-  }
-  if (answer.set.empty()) {
-    answer.why_nothing = ": it is what " + std::string(sweep.framework->name) + " does by itself";
-  }
-  // As diagnose says of a trace: what is gained there is less than can be told.
-  constexpr double kTold = 0.99;
-  const auto step = [&](std::size_t row) { return to_us(compared_step(sweep.rows[row])); };
-  if (!about.host_bound.empty() && now && step(sweep.best) >= kTold * step(*now)) {
-    answer.set.clear();
-    answer.why_nothing = ": the host is what the step waits for";
-    answer.gives = "nothing that can be told: the best buckets take " + answer.gives;
-    answer.left = rest_of_host_bound(about.host_bound);
-  }
-  return answer;
-}
-
-std::string sweep_json(const Sweep& sweep, const About& about, const InputOptions& given,
-                       const schedule::Program& program) {
-  ordered_json rows = ordered_json::array();
-  for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
-    rows.push_back(row_json(sweep.rows[i]));
-    rows.back()["alike"] =
-        about.alike.empty() ? ordered_json(nullptr) : ordered_json(about.alike[i]);
-  }
-  ordered_json bound_us = nullptr;
-  if (sweep.lower_bound) bound_us = to_us(*sweep.lower_bound);
-  std::vector<std::string> notes = about.all_notes();
-  if (!sweep.bound_problem.empty()) notes.push_back(sweep.bound_problem);
-  if (sweep.interrupted) notes.emplace_back(kCutShort);
-  const schedule::ReducedGradients reduced = schedule::reduced_gradients(program);
-  const ordered_json result = {
-      {"schema", "dovetail.explore/1"},
-      {"kind", "explore"},
-      {"origin", "simulated"},
-      {"workload", given.workload},
-      {"cluster", about.summary.cluster},
-      {"world_size", program.world_size},
-      {"gradients", reduced.count},
-      {"gradient_bytes", reduced.bytes.count()},
-      {"for", std::string(sweep.framework->id)},
-      {"notes", std::move(notes)},
-      {"rows", std::move(rows)},
-      {"best", row_json(sweep.rows[sweep.best])},
-      {"lower_bound_us", bound_us},
-      {"gap_percent", sweep.lower_bound ? ordered_json(100 * sweep.gap) : nullptr},
-      {"answer", answer_json(answer_of_sweep(sweep, about, given, program))},
-      {"simulated", sweep.simulated},
-      {"left_out", sweep.left_out}};
-  return result.dump(1) + "\n";
 }
 
 void print_bound(std::ostream& out, const Sweep& sweep) {
@@ -435,13 +231,15 @@ std::vector<std::string> notes_on_typed(const ExploreOptions& options) {
   return frameworks::notes_on_units(typed);
 }
 
-void print_table(std::ostream& out, const ExploreOptions& options, const Sweep& sweep,
-                 const About& about, const schedule::Program& program, const InputOptions& given) {
+void print_table(std::ostream& out, const ExploreOptions& options, const Explored& one) {
+  const Sweep& sweep = one.sweep;
+  const About& about = one.about;
+  const schedule::Program& program = one.planner.program();
   const std::optional<std::size_t> now = search::row_of_now(sweep, program);
-  print_answer(out, answer_of_sweep(sweep, about, given, program));
+  print_answer(out, answer_of_sweep(one));
   const schedule::ReducedGradients reduced = schedule::reduced_gradients(program);
   out << '\n';
-  print_text(out, given.workload + " on " + about.summary.cluster + ": " +
+  print_text(out, one.given.workload + " on " + about.summary.cluster + ": " +
                       counted(program.world_size, "rank") + ", " +
                       counted(reduced.count, "gradient") + ", " + to_string(reduced.bytes) +
                       "; predicted (simulated), dovetail " + DOVETAIL_VERSION);
@@ -475,10 +273,10 @@ void print_plot(std::ostream& out, const Sweep& sweep) {
   if (swept == sweep.rows.end()) return;
   const Policy curve = curve_key(*swept);
   std::vector<Bar> bars;
-  const double best = us(sweep.rows[sweep.best].candidate.summary.step_ns);
+  const double best = to_us(Duration(sweep.rows[sweep.best].candidate.summary.step_ns));
   for (const SweepRow& row : sweep.rows) {
     if (!row.threshold || curve_key(row) != curve) continue;
-    const double step = us(row.candidate.summary.step_ns);
+    const double step = to_us(Duration(row.candidate.summary.step_ns));
     bars.push_back(
         {to_string(*row.threshold), step / 1e3, fixed((step / best - 1) * 100, 1, "+") + " %"});
   }
@@ -486,14 +284,6 @@ void print_plot(std::ostream& out, const Sweep& sweep) {
   out << "\nstep time against fusion threshold (ms; the axis starts at the lower bound)\n";
   print_bars(out, bars, to_us(sweep.lower_bound.value_or(Duration{})) / 1e3);
 }
-
-// One workload on one machine.
-struct Explored {
-  InputOptions given;
-  About about;
-  search::Planner planner;
-  Sweep sweep;
-};
 
 Explored explore_one(const ExploreOptions& options, const std::string& workload,
                      const std::string& cluster) {
@@ -553,55 +343,6 @@ Explored explore_one(const ExploreOptions& options, const std::string& workload,
   return {std::move(given), std::move(about), std::move(planner), std::move(sweep)};
 }
 
-// The fastest row of PyTorch DDP as it is without options, if it was tried.
-const SweepRow* default_of_ddp(const Sweep& sweep) {
-  const auto row = std::ranges::find_if(sweep.rows, [](const SweepRow& candidate) {
-    return !candidate.candidate.plan &&
-           candidate.candidate.spec == schedule::parse_policy("torch-ddp");
-  });
-  return row == sweep.rows.end() ? nullptr : &*row;
-}
-
-// How far the best row is above the bound, in per cent; nothing where there is none, or where it is none of what the bound bounds.
-std::optional<double> gap_percent(const Sweep& sweep) {
-  const Duration step = compared_step(sweep.rows[sweep.best]);
-  if (!sweep.lower_bound || step < *sweep.lower_bound) return std::nullopt;
-  return 100 * (to_us(step) / to_us(*sweep.lower_bound) - 1);
-}
-
-ordered_json pair_json(const Explored& one) {
-  const SweepRow& best = one.sweep.rows[one.sweep.best];
-  const SweepRow* const ddp = default_of_ddp(one.sweep);
-  ordered_json row = {{"workload", one.given.workload},
-                      {"cluster", one.about.summary.cluster},
-                      {"world_size", one.planner.program().world_size},
-                      {"best", best.candidate.name()},
-                      {"step_us", us(best.candidate.summary.step_ns)},
-                      {"exposed_us", us(best.candidate.summary.exposed_ns)}};
-  row["ddp_default_step_us"] = ddp ? ordered_json(us(ddp->candidate.summary.step_ns)) : nullptr;
-  row["lower_bound_us"] =
-      one.sweep.lower_bound ? ordered_json(to_us(*one.sweep.lower_bound)) : nullptr;
-  const std::optional<double> gap = gap_percent(one.sweep);
-  row["gap_percent"] = gap ? ordered_json(*gap) : nullptr;
-  return row;
-}
-
-std::string sweeps_json(const std::vector<Explored>& all) {
-  ordered_json rows = ordered_json::array();
-  ordered_json explorations = ordered_json::array();
-  for (const Explored& one : all) {
-    rows.push_back(pair_json(one));
-    explorations.push_back(
-        ordered_json::parse(sweep_json(one.sweep, one.about, one.given, one.planner.program())));
-  }
-  const ordered_json document = {{"schema", "dovetail.explorations/1"},
-                                 {"kind", "explorations"},
-                                 {"origin", "simulated"},
-                                 {"rows", std::move(rows)},
-                                 {"explorations", std::move(explorations)}};
-  return document.dump(1) + "\n";
-}
-
 void print_several(std::ostream& out, const ExploreOptions& options,
                    const std::vector<Explored>& all) {
   out << "dovetail " << DOVETAIL_VERSION << "; best of each, predicted (simulated)\n";
@@ -624,7 +365,8 @@ void print_several(std::ostream& out, const ExploreOptions& options,
     table.add({one.given.workload, one.about.summary.cluster,
                std::to_string(one.planner.program().world_size),
                fixed(step_ns(best) / 1e6, decimals_of(step_ns(best) / 1e6)),
-               fixed(us(best.candidate.summary.exposed_ns) / 1e3, decimals_of(step_ns(best) / 1e6)),
+               fixed(to_us(Duration(best.candidate.summary.exposed_ns)) / 1e3,
+                     decimals_of(step_ns(best) / 1e6)),
                gap ? fixed(*gap, 2) + " %" : "-",
                ddp ? fixed((step_ns(*ddp) / step_ns(best) - 1) * 100, 1, "+") + " %" : "-",
                best.candidate.name()});
@@ -633,15 +375,14 @@ void print_several(std::ostream& out, const ExploreOptions& options,
 }
 
 report::Report page_of(const ExploreOptions& options, const PageOptions& page, Explored& one) {
-  return report_of(
-      {.page = page,
-       .summary = one.about.summary,
-       .notes = one.about.all_notes(),
-       .planner = one.planner,
-       .sweep = one.sweep,
-       .thresholds = parse_thresholds(options.thresholds, options.points),
-       .json = sweep_json(one.sweep, one.about, one.given, one.planner.program()),
-       .answer = answer_of_sweep(one.sweep, one.about, one.given, one.planner.program())});
+  return report_of({.page = page,
+                    .summary = one.about.summary,
+                    .notes = one.about.all_notes(),
+                    .planner = one.planner,
+                    .sweep = one.sweep,
+                    .thresholds = parse_thresholds(options.thresholds, options.points),
+                    .json = sweep_json(one),
+                    .answer = answer_of_sweep(one)});
 }
 
 std::vector<std::string> clusters_of(const ExploreOptions& options) {
@@ -685,18 +426,13 @@ int explore(const ExploreOptions& options, std::ostream& out) {
     write_file(page.path, page.content);
   }
   put_document(
-      options.document,
-      [&] {
-        return all.size() > 1 ? sweeps_json(all)
-                              : sweep_json(one.sweep, one.about, one.given, one.planner.program());
-      },
-      out);
+      options.document, [&] { return all.size() > 1 ? sweeps_json(all) : sweep_json(one); }, out);
   if (replaces_report(options.document)) return code;
   if (all.size() > 1) {
     print_several(out, options, all);
     return code;
   }
-  print_table(out, options, one.sweep, one.about, one.planner.program(), one.given);
+  print_table(out, options, one);
   if (options.plot || options.terminal) print_plot(out, one.sweep);
   return code;
 }

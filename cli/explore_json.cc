@@ -1,0 +1,139 @@
+// Writes a sweep's rows, bound and answer as JSON, and those of several sweeps beside each other.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/explore_json.h"
+
+#include <optional>
+#include <utility>
+
+#include "base/json.h"
+#include "schedule/data_parallel.h"
+
+namespace dovetail::cli {
+namespace {
+
+using nlohmann::ordered_json;
+using search::Sweep;
+using search::SweepRow;
+
+// The row of a plan file, with the keys of a policy's.
+ordered_json plan_row_json(const SweepRow& row) {
+  const search::Candidate& plan = row.candidate;
+  const sim::StepSummary& summary = plan.summary;
+  return {{"policy", *plan.plan},
+          {"threshold_bytes", nullptr},
+          {"first_bucket_bytes", nullptr},
+          {"mode", nullptr},
+          {"wait", nullptr},
+          {"buckets", plan.buckets()},
+          {"micro_steps", plan.schedule.merge.micro_steps},
+          {"step_us", to_us(Duration(summary.step_ns))},
+          {"exposed_us", to_us(Duration(summary.exposed_ns))},
+          {"communication_us", to_us(Duration(summary.communication_ns))},
+          {"compute_us", to_us(Duration(summary.compute_ns))},
+          {"resident_bytes", row.resident.count()},
+          {"fits", row.fits},
+          {"spec", nullptr},
+          {"runs", row.said.has_value()},
+          {"as_run", row.is_changed},
+          {"in_words", row_words(row)}};
+}
+
+ordered_json row_json(const SweepRow& row) {
+  const auto size = [](const std::optional<Bytes>& bytes) {
+    return bytes ? ordered_json(bytes->count()) : ordered_json(nullptr);
+  };
+  const sim::StepSummary& summary = row.candidate.summary;
+  if (row.candidate.plan) return plan_row_json(row);
+  return {{"policy", schedule::name(row.candidate.spec)},
+          {"threshold_bytes", size(row.threshold)},
+          {"first_bucket_bytes", size(row.first_bucket)},
+          {"mode", std::string(to_string(schedule::placement(row.candidate.spec).mode))},
+          {"wait", std::string(to_string(schedule::placement(row.candidate.spec).wait))},
+          {"buckets", row.candidate.buckets()},
+          {"micro_steps", micro_steps(row)},
+          {"step_us", to_us(Duration(summary.step_ns))},
+          {"exposed_us", to_us(Duration(summary.exposed_ns))},
+          {"communication_us", to_us(Duration(summary.communication_ns))},
+          {"compute_us", to_us(Duration(summary.compute_ns))},
+          {"resident_bytes", row.resident.count()},
+          {"fits", row.fits},
+          {"spec", schedule::to_string(row.candidate.spec)},
+          {"runs", row.said.has_value()},
+          {"as_run", row.is_changed},
+          {"in_words", row_words(row)}};
+}
+
+ordered_json pair_json(const Explored& one) {
+  const SweepRow& best = one.sweep.rows[one.sweep.best];
+  const SweepRow* const ddp = default_of_ddp(one.sweep);
+  ordered_json row = {{"workload", one.given.workload},
+                      {"cluster", one.about.summary.cluster},
+                      {"world_size", one.planner.program().world_size},
+                      {"best", best.candidate.name()},
+                      {"step_us", to_us(Duration(best.candidate.summary.step_ns))},
+                      {"exposed_us", to_us(Duration(best.candidate.summary.exposed_ns))}};
+  row["ddp_default_step_us"] =
+      ddp ? ordered_json(to_us(Duration(ddp->candidate.summary.step_ns))) : nullptr;
+  row["lower_bound_us"] =
+      one.sweep.lower_bound ? ordered_json(to_us(*one.sweep.lower_bound)) : nullptr;
+  const std::optional<double> gap = gap_percent(one.sweep);
+  row["gap_percent"] = gap ? ordered_json(*gap) : nullptr;
+  return row;
+}
+
+}  // namespace
+
+std::string sweep_json(const Explored& one) {
+  const Sweep& sweep = one.sweep;
+  const About& about = one.about;
+  const schedule::Program& program = one.planner.program();
+  ordered_json rows = ordered_json::array();
+  for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
+    rows.push_back(row_json(sweep.rows[i]));
+    rows.back()["alike"] =
+        about.alike.empty() ? ordered_json(nullptr) : ordered_json(about.alike[i]);
+  }
+  ordered_json bound_us = nullptr;
+  if (sweep.lower_bound) bound_us = to_us(*sweep.lower_bound);
+  std::vector<std::string> notes = about.all_notes();
+  if (!sweep.bound_problem.empty()) notes.push_back(sweep.bound_problem);
+  if (sweep.interrupted) notes.emplace_back(kCutShort);
+  const schedule::ReducedGradients reduced = schedule::reduced_gradients(program);
+  const ordered_json result = {
+      {"schema", "dovetail.explore/1"},
+      {"kind", "explore"},
+      {"origin", "simulated"},
+      {"workload", one.given.workload},
+      {"cluster", about.summary.cluster},
+      {"world_size", program.world_size},
+      {"gradients", reduced.count},
+      {"gradient_bytes", reduced.bytes.count()},
+      {"for", std::string(sweep.framework->id)},
+      {"notes", std::move(notes)},
+      {"rows", std::move(rows)},
+      {"best", row_json(sweep.rows[sweep.best])},
+      {"lower_bound_us", bound_us},
+      {"gap_percent", sweep.lower_bound ? ordered_json(100 * sweep.gap) : nullptr},
+      {"answer", answer_json(answer_of_sweep(one))},
+      {"simulated", sweep.simulated},
+      {"left_out", sweep.left_out}};
+  return result.dump(1) + "\n";
+}
+
+std::string sweeps_json(const std::vector<Explored>& all) {
+  ordered_json rows = ordered_json::array();
+  ordered_json explorations = ordered_json::array();
+  for (const Explored& one : all) {
+    rows.push_back(pair_json(one));
+    explorations.push_back(ordered_json::parse(sweep_json(one)));
+  }
+  const ordered_json document = {{"schema", "dovetail.explorations/1"},
+                                 {"kind", "explorations"},
+                                 {"origin", "simulated"},
+                                 {"rows", std::move(rows)},
+                                 {"explorations", std::move(explorations)}};
+  return document.dump(1) + "\n";
+}
+
+}  // namespace dovetail::cli

@@ -1,0 +1,18 @@
+// Sweeps for machines, schemas "dovetail.explore/1" and, of several, "dovetail.explorations/1".
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/explored.h"
+
+namespace dovetail::cli {
+
+std::string sweep_json(const Explored& one);
+
+// A row for each sweep, and the document of each.
+std::string sweeps_json(const std::vector<Explored>& all);
+
+}  // namespace dovetail::cli

@@ -1,0 +1,126 @@
+// Words a sweep's answer: the line or the commands that use its best row, its step beside what there is now, and its bound.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/explored.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "frameworks/framework.h"
+#include "policies/policies.h"
+
+namespace dovetail::cli {
+namespace {
+
+using predict::InputOptions;
+using search::Sweep;
+using search::SweepRow;
+
+// How the best row gets into its framework: nothing where that does it by itself, a line to paste, or commands that
+// write the file.
+std::vector<std::string> way_out(const Sweep& sweep, const InputOptions& inputs) {
+  const SweepRow& best = sweep.rows[sweep.best];
+  if (best.said && best.said->by == frameworks::ToldBy::Default) return {};
+  if (best.said && best.said->by == frameworks::ToldBy::Setting) return {best.said->paste};
+  if (best.candidate.plan) {
+    const std::string own = "dovetail export " + *best.candidate.plan + " --to ";
+    return {best.said ? own + std::string(sweep.framework->id)
+                      : frameworks::export_command(*best.candidate.plan)};
+  }
+  std::string plan = "dovetail plan --workload " + inputs.workload;
+  if (!inputs.cluster.empty()) plan += " --cluster " + inputs.cluster;
+  if (inputs.world) plan += " --world " + std::to_string(*inputs.world);
+  if (inputs.layout) plan += " --layout " + to_string(*inputs.layout);
+  if (!inputs.what_if.nothing()) plan += " --what-if " + to_string(inputs.what_if);
+  plan += " --policy " + schedule::to_string(best.candidate.spec) + " -o plan.json";
+  if (!best.said) return {plan, frameworks::export_command("plan.json")};
+  return {plan, "dovetail export plan.json --to " + std::string(sweep.framework->id)};
+}
+
+std::string gain_of_sweep(const Sweep& sweep, const About& about, std::optional<std::size_t> now) {
+  const SweepRow& best = sweep.rows[sweep.best];
+  std::string step = to_string(compared_step(best)) +
+                     (micro_steps(best) > 1 ? " a micro-step" : " a step") + about.spread;
+  if (!now) return step;
+  const SweepRow& before = sweep.rows[*now];
+  if (&before == &best) return step + ", what you have now (" + row_words(before) + ")";
+  if (!before.fits) {
+    return step + "; what you have now (" + row_words(before) + ") does not fit";
+  }
+  std::string text = step + " against " + to_string(compared_step(before)) + " now (" +
+                     row_words(before) +
+                     "): " + change_text(compared_step(best), compared_step(before));
+  if (!about.alike.empty() && about.alike[*now]) {
+    text += "; on a machine that nobody calibrated this is too little to tell";
+  }
+  return text;
+}
+
+std::string rest_of_sweep(const Sweep& sweep) {
+  const SweepRow& best = sweep.rows[sweep.best];
+  if (!sweep.lower_bound)
+    return "no bound" +
+           (sweep.bound_problem.empty() ? " for such schedules" : ": " + sweep.bound_problem);
+  return at_most_text(compared_step(best), *sweep.lower_bound) + ": no schedule of " +
+         sweep.bounded_schedules + " is faster than " + to_string(*sweep.lower_bound);
+}
+
+}  // namespace
+
+std::string row_words(const SweepRow& row) {
+  if (row.said) return row.said->words;
+  return row.candidate.plan ? "a plan file" : frameworks::in_words(row.candidate.spec);
+}
+
+Duration compared_step(const SweepRow& row) {
+  return Duration(static_cast<std::int64_t>(step_ns(row)));
+}
+
+const SweepRow* default_of_ddp(const Sweep& sweep) {
+  const auto row = std::ranges::find_if(sweep.rows, [](const SweepRow& candidate) {
+    return !candidate.candidate.plan &&
+           candidate.candidate.spec == schedule::parse_policy("torch-ddp");
+  });
+  return row == sweep.rows.end() ? nullptr : &*row;
+}
+
+std::optional<double> gap_percent(const Sweep& sweep) {
+  const Duration step = compared_step(sweep.rows[sweep.best]);
+  if (!sweep.lower_bound || step < *sweep.lower_bound) return std::nullopt;
+  return 100 * (to_us(step) / to_us(*sweep.lower_bound) - 1);
+}
+
+Answer answer_of_sweep(const Explored& one) {
+  const Sweep& sweep = one.sweep;
+  const About& about = one.about;
+  const std::optional<std::size_t> now = search::row_of_now(sweep, one.planner.program());
+  Answer answer{.set = way_out(sweep, one.given),
+                .gives = gain_of_sweep(sweep, about, now),
+                .left = rest_of_sweep(sweep)};
+  const SweepRow& best = sweep.rows[sweep.best];
+  if (!best.fits) {
+    return {.set = {},
+            .why_nothing = ": none of these fits into memory",
+            .gives = "a rank keeps at least " + to_string(best.resident) + ", a device has " +
+                     to_string(about.capacity.value_or(Bytes{})),
+            .left = best.candidate.schedule.parameters == schedule::ParameterSync::EachUse
+                        ? "more ranks"
+                        : "shard the parameters: --policies fsdp, or --job with dp_shard, tp or pp",
+            .tone = Tone::Warning};
+  }
+  if (answer.set.empty()) {
+    answer.why_nothing = ": it is what " + std::string(sweep.framework->name) + " does by itself";
+  }
+  // As diagnose says of a trace: what is gained there is less than can be told.
+  constexpr double kTold = 0.99;
+  const auto step = [&](std::size_t row) { return to_us(compared_step(sweep.rows[row])); };
+  if (!about.host_bound.empty() && now && step(sweep.best) >= kTold * step(*now)) {
+    answer.set.clear();
+    answer.why_nothing = ": the host is what the step waits for";
+    answer.gives = "nothing that can be told: the best buckets take " + answer.gives;
+    answer.left = rest_of_host_bound(about.host_bound);
+  }
+  return answer;
+}
+
+}  // namespace dovetail::cli
