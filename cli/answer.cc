@@ -17,6 +17,8 @@ std::string between(Duration low, Duration high) {
   return " (" + to_string(low) + " to " + to_string(high) + ")";
 }
 
+std::string nothing_text(const Answer& answer) { return "nothing" + answer.why_nothing; }
+
 }  // namespace
 
 void print_answer(std::ostream& out, const Answer& answer) {
@@ -27,10 +29,17 @@ void print_answer(std::ostream& out, const Answer& answer) {
     label = "       ";
   }
   if (answer.set.empty()) {
-    print_text(out, std::string(label) + "nothing" + answer.why_nothing, kIndent, answer.tone);
+    print_text(out, label + nothing_text(answer), kIndent, answer.tone);
   }
   print_text(out, "gives: " + answer.gives, kIndent);
   print_text(out, "left:  " + answer.left, kIndent);
+}
+
+report::Answer answer_on_page(const Answer& answer) {
+  return {.set = answer.set,
+          .nothing = nothing_text(answer),
+          .gives = answer.gives,
+          .left = answer.left};
 }
 
 nlohmann::ordered_json answer_json(const Answer& answer) {

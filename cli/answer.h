@@ -18,6 +18,7 @@
 #include "base/units.h"
 #include "cli/text.h"
 #include "predict/step_range.h"
+#include "report/report.h"
 #include "sim/interval.h"
 
 namespace dovetail::cli {
@@ -31,6 +32,9 @@ struct Answer {
 };
 
 void print_answer(std::ostream& out, const Answer& answer);
+
+// The same for a page. What is nothing is said in the words of the line.
+report::Answer answer_on_page(const Answer& answer);
 
 // For documents: {"set": [], "why_nothing": "it is what DDP does by itself", "left": "at most 0.1 %: ..."}.
 nlohmann::ordered_json answer_json(const Answer& answer);

@@ -482,6 +482,7 @@ std::optional<report::Prefetch> prefetch_of(const JobTable& table, const JobRow&
 report::Report report_of(const PageOptions& page, const JobTable& table) {
   report::Report report = start_page(page, table.text + " on " + table.cluster.name);
   const Job& first = table.rows().front().found.job;
+  report.answer = answer_on_page(answer_of_job(table));
   report.facts = {{"job", table.text},
                   {"machine", table.cluster.name},
                   {"GPUs", std::to_string(first.layout.world())},
@@ -499,7 +500,7 @@ report::Report report_of(const PageOptions& page, const JobTable& table) {
                 .costs = costs,
                 .steady = predict::steady_state(program, costs),
                 .workload = jobs::to_string(shown.found.job)},
-               shown.found.memory);
+               {.stages = shown.found.memory, .capacity = shown.found.capacity});
   if (table.best()) std::ranges::move(ways_to(table, shown), std::back_inserter(report.next));
   return report;
 }

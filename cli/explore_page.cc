@@ -122,6 +122,7 @@ report::Report report_of(const SweepOnPage& sweep) {
   const schedule::Program& program = sweep.planner.program();
   report::Report report =
       start_page(sweep.page, sweep.summary.workload + " on " + sweep.summary.cluster);
+  report.answer = answer_on_page(sweep.answer);
   report.facts = {{"workload", sweep.summary.workload}, {"machine", sweep.summary.cluster}};
   add_facts(report, program);
   add_notes(report, sweep.notes);

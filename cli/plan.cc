@@ -49,7 +49,7 @@ struct Written {
   const std::optional<predict::StepRange>& range;
   const std::string& host_bound;
   const std::vector<std::string>& notes;
-  const std::vector<std::string>& next;  // commands
+  std::vector<std::string> next;  // commands
   const std::optional<Now>& now;
 };
 
@@ -80,8 +80,8 @@ Answer answer_of_plan(const Written& plan) {
   return answer;
 }
 
-void print_plan(std::ostream& out, const Written& plan) {
-  print_answer(out, answer_of_plan(plan));
+void print_plan(std::ostream& out, const Written& plan, const Answer& answer) {
+  print_answer(out, answer);
   out << '\n';
   std::string line = plan.options.output.empty() ? "" : plan.options.output + ": ";
   line += plan.candidate.name() + ", " + counted(plan.candidate.buckets(), "bucket") +
@@ -207,9 +207,28 @@ void plan(const PlanOptions& options, std::ostream& out) {
     files.push_back({options.trace, with_tool(traces::to_json(traced.trace))});
   }
   const std::optional<schedule::Policy> usual = usual_policy(asked, candidate, planner);
+  if (to_out && !options.page.wanted()) {
+    write_files(files);
+    out << text;
+    return;
+  }
+  const std::optional<sim::StepInterval> figures = sim::step_interval(program, planner.costs());
+  const std::optional<predict::StepRange> range =
+      predict::step_range(inputs.machine.cluster, result.program, predicted.step);
+  const std::optional<Now> now = now_of(usual, planner);
+  const Written written{.options = options,
+                        .candidate = candidate,
+                        .predicted = predicted,
+                        .figures = figures,
+                        .range = range,
+                        .host_bound = bound,
+                        .notes = notes,
+                        .next = commands_after(options, asked.inputs.job, result),
+                        .now = now};
+  const Answer answer = answer_of_plan(written);
   if (options.page.wanted()) {
-    std::vector<jobs::StageMemory> memory;
-    if (asked.inputs.job) memory = jobs::memory_of(*asked.inputs.job);
+    MemoryOnPage memory{.stages = {}, .capacity = inputs.machine.capacity()};
+    if (asked.inputs.job) memory.stages = jobs::memory_of(*asked.inputs.job);
     files.push_back(page_file(options.page, report_of_plan(options.page, all_notes,
                                                            {.plan = result,
                                                             .lowered = program,
@@ -218,26 +237,15 @@ void plan(const PlanOptions& options, std::ostream& out) {
                                                             .file = options.output,
                                                             .lower_bound = predicted.lower_bound,
                                                             .usual = usual,
-                                                            .memory = std::move(memory)})));
+                                                            .memory = std::move(memory),
+                                                            .answer = answer})));
   }
   write_files(files);
   if (to_out) {
     out << text;
-    return;
+  } else {
+    print_plan(out, written, answer);
   }
-  const std::optional<sim::StepInterval> figures = sim::step_interval(program, planner.costs());
-  const std::optional<predict::StepRange> range =
-      predict::step_range(inputs.machine.cluster, result.program, predicted.step);
-  const std::optional<Now> now = now_of(usual, planner);
-  print_plan(out, {.options = options,
-                   .candidate = candidate,
-                   .predicted = predicted,
-                   .figures = figures,
-                   .range = range,
-                   .host_bound = bound,
-                   .notes = notes,
-                   .next = commands_after(options, asked.inputs.job, result),
-                   .now = now});
 }
 
 }  // namespace dovetail::cli

@@ -87,7 +87,7 @@ std::string file_for(const frameworks::Framework& framework, const std::string& 
 
 void add_traced(report::Report& report, const std::string& title,
                 const schedule::ScheduledProgram& program, const predict::Traced& traced,
-                const std::vector<jobs::StageMemory>& memory) {
+                const MemoryOnPage& memory) {
   const traces::Trace& trace = traced.trace;
   const std::int32_t step = traces::median_step_index(trace);
   report.timelines.push_back(report::timeline(
@@ -96,7 +96,8 @@ void add_traced(report::Report& report, const std::string& title,
        .program = &program,
        .path = &traced.path,
        .bubbles = predict::bubbles(program, trace, step),
-       .memory = predict::memory_over_time(program, trace, {.step = step, .stages = memory})}));
+       .memory = predict::memory_over_time(program, trace, {.step = step, .stages = memory.stages}),
+       .capacity = memory.stages.empty() ? std::nullopt : memory.capacity}));
 }
 
 void add_stages(report::Report& report, const schedule::ScheduledProgram& program,
@@ -135,7 +136,7 @@ void add_paste(report::Report& report, const PlanOnPage& what) {
 }  // namespace
 
 void add_timeline(report::Report& report, const std::string& title, const predict::TraceOf& what,
-                  const std::vector<jobs::StageMemory>& memory) {
+                  const MemoryOnPage& memory) {
   add_traced(report, title, what.program, predict::trace_of(what, predict::kTraceSteps), memory);
 }
 
@@ -157,6 +158,7 @@ report::Report report_of_plan(const PageOptions& page, const std::vector<std::st
   const std::string& workload = what.plan.summary.workload;
   report::Report report =
       start_page(page, workload + " on " + machine + ": " + what.plan.schedule.policy);
+  if (what.answer) report.answer = answer_on_page(*what.answer);
   report.facts = {
       {"workload", workload}, {"machine", machine}, {"policy", what.plan.schedule.policy}};
   add_facts(report, what.plan.program);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "cli/answer.h"
 #include "cli/page.h"
 #include "jobs/memory.h"
 #include "models/costs.h"
@@ -22,6 +23,12 @@
 
 namespace dovetail::cli {
 
+// What ranks hold of their devices.
+struct MemoryOnPage {
+  std::vector<jobs::StageMemory> stages = {};  // of a job; empty: no job
+  std::optional<Bytes> capacity = {};          // of a device; absent: not known
+};
+
 struct PlanOnPage {
   const schedule::Plan& plan;
   const schedule::ScheduledProgram& lowered;
@@ -31,7 +38,8 @@ struct PlanOnPage {
   std::optional<Duration> lower_bound;  // on these costs
   // What a job without a plan runs, beside it; nothing: none does the same.
   std::optional<schedule::Policy> usual = std::nullopt;
-  std::vector<jobs::StageMemory> memory = {};  // of the stages of a job; empty: no job
+  MemoryOnPage memory = {};
+  std::optional<Answer> answer = std::nullopt;  // of a command that has one
 };
 
 // PyTorch DDP's default where it trains what the plan does: nothing of a pipeline.
@@ -44,9 +52,9 @@ report::Report report_of_plan(const PageOptions& page, const std::vector<std::st
 // All of it. Cost: some searches (search/sensitivity.h) and simulations.
 void add_plan(report::Report& report, const PlanOnPage& what);
 
-// The predicted timeline alone. `memory`: as above.
+// The predicted timeline alone.
 void add_timeline(report::Report& report, const std::string& title, const predict::TraceOf& what,
-                  const std::vector<jobs::StageMemory>& memory = {});
+                  const MemoryOnPage& memory = {});
 
 // Ranks, gradients and bytes of a Program.
 void add_facts(report::Report& report, const schedule::Program& program);

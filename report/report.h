@@ -26,6 +26,13 @@
 
 namespace dovetail::report {
 
+// What the command says first, in its own lines.
+struct Answer {
+  std::vector<std::string> set;  // lines to paste; empty:
+  std::string nothing;           // "nothing: it is what PyTorch DDP does by itself"
+  std::string gives, left;
+};
+
 struct Fact {
   std::string name, value;
 };
@@ -114,6 +121,7 @@ struct Paste {
 struct Report {
   std::string title;
   std::string command;  // that makes this report again
+  std::optional<Answer> answer = std::nullopt;
   std::vector<Fact> facts;
   std::vector<Assumption> assumptions;
   std::vector<Curve> curves;

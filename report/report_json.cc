@@ -19,6 +19,13 @@ ordered_json or_null(const std::optional<Duration>& time) {
   return time ? ordered_json(to_us(*time)) : ordered_json(nullptr);
 }
 
+ordered_json json_of(const Answer& answer) {
+  return {{"set", answer.set},
+          {"nothing", answer.set.empty() ? ordered_json(answer.nothing) : ordered_json(nullptr)},
+          {"gives", answer.gives},
+          {"left", answer.left}};
+}
+
 ordered_json json_of(const Fact& fact) { return {{"name", fact.name}, {"value", fact.value}}; }
 
 ordered_json json_of(const Assumption& assumption) {
@@ -125,6 +132,7 @@ ordered_json to_json(const Report& report) {
                        {"kind", "report"},
                        {"title", report.title},
                        {"command", report.command},
+                       {"answer", report.answer ? json_of(*report.answer) : ordered_json(nullptr)},
                        {"facts", array_of(report.facts)},
                        {"assumptions", array_of(report.assumptions)},
                        {"curves", array_of(report.curves)}};

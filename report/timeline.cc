@@ -392,6 +392,7 @@ Timeline timeline(const Trace& trace, const TimelineOptions& options) {
                        [&](const traces::RankMemory& held) {
                          return std::ranges::find(ranks, held.rank) != ranks.end();
                        });
+  line.capacity = options.capacity;
   if (options.program != nullptr) line.arrows = arrows_of(trace, *options.program, messages, line);
   if (options.path != nullptr) line.path = path_of(trace, *options.path, line);
   return line;

@@ -98,7 +98,9 @@ struct Timeline {
   std::vector<TimelineRow> rows;
   std::vector<TimelineSpan> spans;
   std::vector<TimelineArrow> arrows;
-  std::vector<traces::RankMemory> memory;         // of ranks shown; empty where it is not known
+  std::vector<traces::RankMemory> memory;  // of ranks shown; empty where it is not known
+  std::optional<Bytes> capacity =
+      std::nullopt;  // of a device; absent: not known, or `memory` is not all
   std::optional<Duration> bubble = std::nullopt;  // of the slowest rank; absent without a pipeline
   std::vector<TimelineBucket> buckets;            // empty without a program
   std::vector<TimelinePath> path;                 // by time; empty where it is not known
@@ -117,6 +119,8 @@ struct TimelineOptions {
   // Of the median step, by rank; empty: no pipeline, or not known.
   std::map<Rank, std::vector<traces::Interval>> bubbles = {};
   std::vector<traces::RankMemory> memory = {};  // of the median step; empty: not known
+  // Of a device, where `memory` is all that a rank holds; absent: not known.
+  std::optional<Bytes> capacity = std::nullopt;
 };
 
 // REQUIRES: every step of the trace has a span; the commands of the trace are those of the program.

@@ -128,6 +128,8 @@ ordered_json timeline_json(const Timeline& line) {
           {"buckets", list_json(line.buckets)},
           {"arrows", list_json(line.arrows)},
           {"memory", std::move(memory)},
+          {"capacity_bytes",
+           line.capacity ? ordered_json(line.capacity->count()) : ordered_json(nullptr)},
           {"critical_path", list_json(line.path)},
           {"spans", list_json(line.spans)}};
 }

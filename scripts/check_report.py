@@ -28,6 +28,8 @@ TRACE = ROOT / "tests/imports/kineto/traces/ddp-resnet50-a100x2-rank0.json.gz"
 CPU_TRACE = TRACE.parent / "cpu-only-gloo.json.gz"
 HOSTILE = "</script><script>document.title='hostile'</script><img src=x onerror=\"document.title='hostile'\">&amp;@TITLE@"
 
+ANSWERED = {"explore", "plan", "jobs", "fsdp", "pipeline", "full", "host"}  # pages of commands that begin with set, gives, left
+
 PAPER = 688  # px: A4 less the margins of the page
 
 STEP = "step.json"  # the workload of TRACE, whose step the host bounds
@@ -46,12 +48,13 @@ REPORTS = {
     "jobs": ("explore --job llama3_8b:tp=2,pp=2,dp=2,gbs=8 --cluster h100x8 --html jobs.html", ["jobs", "stages", "timeline", "causes"]),
     "fsdp": ("explore --workload gpt2 --cluster a100x8 --policies fsdp --html fsdp.html", ["prefetch", "timeline", *PLAN_CHARTS]),
     "pipeline": ("plan --job qwen3_0.6b:pp=2,dp=4,gbs=16 --cluster h100x8 --html pipeline.html", PLAN_CHARTS),
+    "full": ("plan --job llama3_8b:dp=8,gbs=8 --cluster h100x8 --html full.html", PLAN_CHARTS),  # what a GPU has no room for
     "host": (f"explore --workload {STEP} --html host.html", ["curve", "timeline", *PLAN_CHARTS]),
     "diagnose": (f"diagnose {TRACE} --html diagnose.html", ["diagnosis", "what-if", "settings", "timeline", "timeline", "timeline"]),
     "diagnose-cpu": (f"diagnose {CPU_TRACE} --html diagnose-cpu.html", []),  # nothing to draw: no empty chart
 }
 # The section that a page begins with: its answer.
-FIRST = {"jobs": "jobs", "fsdp": "plan", "pipeline": "plan", "host": "plan", "explore": "plan", "plan": "plan", "predict": "plan", "run": "run", "compare": "comparison", "report": "plan", "diagnose": "diagnosis",
+FIRST = {"jobs": "jobs", "fsdp": "plan", "pipeline": "plan", "full": "plan", "host": "plan", "explore": "plan", "plan": "plan", "predict": "plan", "run": "run", "compare": "comparison", "report": "plan", "diagnose": "diagnosis",
          "diagnose-cpu": "diagnosis"}
 
 
@@ -209,13 +212,58 @@ def check_pipeline(browser, checks):
     for mark, words in (("rect.span.bubble", "for another stage"), ("path.arrow:nth-of-type(5)", "rank 4"), ("g.memory", "activations")):
         browser.move_to(f"#timeline svg {mark}")
         checks.expect(words in tip(browser), f"pipeline: hover over {mark} says {tip(browser)!r}")
-    checks.equal(count_of(browser, "#timeline svg g.memory"), 2, "pipeline: lanes of memory")
+    check_capacity(browser, checks, "pipeline", 2, "a device has 79.1 GiB")
     checks.expect(not [tick for tick in axis_of(browser) if tick.startswith("\u2212")], f"pipeline: begins before its step: {axis_of(browser)}")
 
 
+# Of each device's line: its words, its contrast (WCAG) against the ground, and whether it lies within its chart and between the
+# top and the bottom of its lane.
+CAPACITY = """
+const light = colour => { const [r, g, b] = colour.match(/[\\d.]+/g).map(Number).map(c => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+return [...document.querySelectorAll('#timeline svg g.memory')].map(lane => {
+  const [line, text] = [lane.querySelector('line.capacity'), lane.querySelector('text.capacity')];
+  const [ink, ground] = [getComputedStyle(line).stroke, getComputedStyle(document.body).backgroundColor].map(light);
+  const [at, areas, svg] = [line, lane, line.ownerSVGElement].map(node => node.getBoundingClientRect());
+  return {words: text.textContent, dashed: getComputedStyle(line).strokeDasharray !== 'none', contrast: (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05),
+          seen: at.top > svg.top && at.bottom < areas.bottom && at.width > svg.width / 2, label: text.getBoundingClientRect().top >= svg.top};
+});"""
+
+
+def check_capacity(browser, checks, name, lanes, words):
+    """A dashed line for what a device has, with its words, in each lane of memory."""
+    for scheme in ("dark", "light"):
+        browser.show_as(1600, 1000, scheme)
+        found = browser.run(CAPACITY)
+        checks.equal(len(found), lanes, f"{name}, {scheme}: lanes of memory")
+        for lane in found:
+            checks.expect(lane["words"].startswith(words) and lane["dashed"] and lane["contrast"] >= 4.5 and lane["seen"] and lane["label"],
+                          f"{name}, {scheme}: line of what a device has: {lane}")
+
+
+def check_full(browser, checks):
+    check_capacity(browser, checks, "full", 1, "does not fit: 105 GiB above 79.1 GiB")
+    label = browser.run("return document.querySelector('#timeline svg').getAttribute('aria-label')")
+    checks.expect("does not fit" in label, f"full: its chart does not say so: {label!r}")
+
+
+def check_answer(browser, checks, name, printed):
+    """A page begins with the lines that its command prints first, in the same words."""
+    lines = browser.run("return [...document.querySelectorAll('h1 + dl.answer > div')].map(line => [line.querySelector('dt').textContent, "
+                        "...[...line.querySelectorAll('dd, dd > *')].filter(node => node.children.length === 0).map(node => node.textContent)])")
+    if name not in ANSWERED:
+        checks.equal(lines, [], f"{name}: lines of an answer")
+    elif printed.startswith("{"):
+        answer = json.loads(printed)["answer"]
+        checks.equal([lines[0][1:], lines[2][1]], [answer["set"] or [f"nothing: {answer['why_nothing']}"], answer["left"]], f"{name}: answer")
+    else:
+        said = " ".join(f"{head}: {' '.join(rest)}" for head, *rest in lines)
+        checks.equal(" ".join(said.split()), " ".join(printed.split("\n\n")[0].split()), f"{name}: answer")
+
+
 def check_host(browser, checks):
-    said = text_of(browser, "#plan strong")
-    checks.expect(said == "Set nothing: the host is what the step waits for.", f"host: says {said!r}")
+    said = text_of(browser, ".answer strong")
+    checks.expect(said == "nothing: the host is what the step waits for", f"host: says {said!r}")
     checks.equal(count_of(browser, "#paste"), 0, "host: files and lines to paste")
 
 
@@ -324,7 +372,7 @@ def make(tool, folder, command, checks):
     return ended.stdout
 
 
-def check_report(browser, checks, folder, name, wanted, keep):
+def check_report(browser, checks, folder, name, wanted, printed, keep):
     page = pathlib.Path(folder) / f"{name}.html"
     browser.show_as(1600, 1000)
     browser.open(page)
@@ -335,6 +383,7 @@ def check_report(browser, checks, folder, name, wanted, keep):
             browser.screenshot(pathlib.Path(folder) / f"{name}-{scheme}-{width}.png")
     browser.show_as(1600, 1000)
     checks.equal(browser.run("return document.querySelector('main > section').id"), FIRST[name], f"{name}: first section")
+    check_answer(browser, checks, name, printed)
     if wanted:
         browser.wait_for("return document.querySelector('svg[data-chart]').getBoundingClientRect().width > 1000")
     checks.equal(browser.run("return performance.getEntriesByType('resource').length"), 0, f"{name}: things loaded")
@@ -345,7 +394,7 @@ def check_report(browser, checks, folder, name, wanted, keep):
         check_tools(browser, checks)
         check_timeline(browser, checks)
         check_moving(browser, checks)
-    for own, check in (("fsdp", check_fsdp), ("pipeline", check_pipeline), ("host", check_host)):
+    for own, check in (("fsdp", check_fsdp), ("pipeline", check_pipeline), ("full", check_full), ("host", check_host)):
         if name == own:
             check(browser, checks)
     if name == "plan":
@@ -376,7 +425,7 @@ def main():
         for name, (command, wanted) in REPORTS.items():
             printed = make(pathlib.Path(options.tool).resolve(), folder, command, checks)
             try:
-                check_report(browser, checks, folder, name, wanted, options.keep)
+                check_report(browser, checks, folder, name, wanted, printed, options.keep)
                 if name == "explore":
                     check_explore_figures(browser, checks, json.loads(printed))
             except BrowserError as error:

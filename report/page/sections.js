@@ -14,10 +14,17 @@ function toolOf(report) {
   return facts.length > 0 ? ` (${facts.join(", ")})` : "";
 }
 
+// The lines that the command begins with: what to set, what that gives, what is left.
+function answerOf(answer) {
+  const line = (name, said) => element("div", {}, element("dt", {}, name), element("dd", {}, said));
+  const set = answer.set.length > 0 ? answer.set.map((text) => element("code", {}, text)) : element("strong", {}, answer.nothing);
+  return element("dl", {class: answer.set.length > 0 ? "answer" : "answer nothing"}, line("set", set), line("gives", answer.gives), line("left", answer.left));
+}
+
 function headOf(report) {
   const facts = report.facts.map((fact) => element("div", {}, element("dt", {}, fact.name), element("dd", {}, fact.value)));
   document.getElementById("head").append(
-    element("h1", {}, report.title), element("p", {class: "faint"}, `dovetail ${report.tool?.version ?? ""}${toolOf(report)}; made by `, element("code", {}, report.command)),
+    element("h1", {}, report.title), report.answer ? answerOf(report.answer) : "", element("p", {class: "faint"}, `dovetail ${report.tool?.version ?? ""}${toolOf(report)}; made by `, element("code", {}, report.command)),
     facts.length > 0 ? element("dl", {class: "facts"}, facts) : "");
 }
 
@@ -29,7 +36,6 @@ function foundSection(report) {
   const usual = report.timelines.find((line) => line.policy === report.usual && report.usual !== found.spec);
   const explore = report.results.find((result) => result.kind === "explore");
   const alike = !explore || explore.best.micro_steps === 1;
-  const answer = explore?.answer;
   const fact = (name, value) => (value === null ? null : element("div", {}, element("dt", {}, name), element("dd", {}, value)));
   return section("plan", "Our plan", [element("p", {}, kindOf("simulated"), " ", element("code", {}, found.spec), report.next.length > 0 ? ": " : null,
     report.next.length > 0 ? element("a", {href: "#paste"}, "how to set it") : null),
@@ -37,7 +43,6 @@ function foundSection(report) {
       fact("exposed communication", time(found.exposed_us)),
       fact("buckets", String(found.buckets)), fact("lower bound", found.lower_bound_us ? time(found.lower_bound_us) : null), fact("gap to the bound", gap),
       fact("interval, p10 to p90", found.p10_us ? `${time(found.p10_us)} .. ${time(found.p90_us)}` : null)),
-    answer?.why_nothing ? element("p", {}, element("strong", {}, `Set nothing: ${answer.why_nothing}.`), ` What is left: ${answer.left}.`) : null,
     ...report.remarks.map((remark) => element("p", {}, remark)),
     found.lower_bound_us ? element("p", {class: "faint"}, "No schedule of whole gradients in consecutive buckets on one stream is faster than the " +
       "bound on this model; the bound ignores contention, copies and the host, so part of the gap may not be reachable.") : null]);

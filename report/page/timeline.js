@@ -25,7 +25,8 @@ function spanColour(span) {
 function standsStill(span) { return ["gap", "stall", "bubble", "wait"].includes(span.what); }
 
 const rowHeight = 26;
-const laneHeight = 46;  // of a rank's memory
+const laneHeight = 46;  // of a rank's memory; beside a device's capacity:
+const tallLaneHeight = 72;
 const readyHeight = 18;
 
 // What is drawn of one row between two moments: spans that are too narrow to see become one mark.
@@ -61,10 +62,20 @@ const memoryParts = [["rest_bytes", "--idle", "stays: parameters, optimizer, buf
 
 // What a rank holds over the step: areas on top of each other, from 0 on.
 class MemoryLane {
-  constructor(held, name) {
+  constructor(held, name, capacity) {
     this.name = name;
+    this.capacity = capacity;  // of a device, in bytes; null: not known
     this.levels = held.levels.map(([at, activations, gradients, gathered]) => ({at, rest_bytes: held.rest_bytes, activations, gradients, gathered}));
     this.peak = d3.max(this.levels, (level) => this.sum(level));
+    this.height = capacity ? tallLaneHeight : laneHeight;
+    this.most = Math.max(this.peak, capacity ?? 0);
+  }
+
+  get exceeds() { return this.capacity !== null && this.peak > this.capacity; }
+
+  get capacityWords() {
+    const has = bytes(this.capacity);
+    return this.exceeds ? `does not fit: ${bytes(this.peak - this.capacity)} above ${has}` : `a device has ${has}`;
   }
 
   sum(level) { return sumOf(memoryParts, ([part]) => level[part]); }
@@ -83,7 +94,7 @@ class MemoryLane {
     const [left, right] = x.range();
     const [first, last] = [this.levels[0], this.levels.at(-1)];
     const levels = [{...first, at: Math.min(first.at, x.invert(left))}, ...this.levels, {...last, at: Math.max(last.at, x.invert(right))}];
-    const y = d3.scaleLinear([0, most], [top + laneHeight - 8, top]);
+    const y = d3.scaleLinear([0, most], [top + this.height - 8, this.capacity ? top + 14 : top]);
     const below = levels.map(() => 0);
     const areas = memoryParts.map(([part, colour]) => {
       const from = [...below];
@@ -91,12 +102,24 @@ class MemoryLane {
       const edge = (heights) => levels.map((level, place) => `${x(level.at)},${y(heights[place])}`);
       return {colour, d: `M${edge(below).join("L")}L${edge(from).reverse().join("L")}Z`};
     });
+    group.selectAll("rect").data([0]).join("rect").attr("x", left).attr("y", top).attr("width", right - left).attr("height", this.height - 8)
+      .attr("fill", "none").attr("pointer-events", "all");  // above the areas, too
     group.selectAll("path").data(areas).join("path").attr("class", "part").attr("d", (area) => area.d).attr("fill", (area) => `var(${area.colour})`);
+    if (this.capacity) this.drawCapacity(group, left, right, y(this.capacity));
     group.on("pointerdown pointermove", (event) => {
       const level = this.levelAt(x.invert(d3.pointer(event, group.node())[0]));
       tip.show(event.clientX, event.clientY, `${this.name}: ${bytes(this.sum(level))}`, [["at", time(level.at)],
-        ...memoryParts.map(([part, , words]) => [words, level[part] > 0 ? bytes(level[part]) : null])]);
+        ...memoryParts.map(([part, , words]) => [words, level[part] > 0 ? bytes(level[part]) : null]),
+        ["a device has", this.capacity ? bytes(this.capacity) : null]]);
     }).on("pointerleave", (event) => { if (event.pointerType !== "touch") tip.hide(); });
+  }
+
+  // A dashed line, on a stripe of the ground that tells it from the areas.
+  drawCapacity(group, left, right, y) {
+    group.selectAll("line").data(["stripe", "capacity"]).join("line").attr("class", (kind) => `${kind}${this.exceeds ? " exceeded" : ""}`)
+      .attr("x1", left).attr("x2", right).attr("y1", y).attr("y2", y);
+    group.selectAll("text").data([this.capacityWords]).join("text").attr("class", this.exceeds ? "capacity exceeded" : "capacity")
+      .attr("x", right - 4).attr("y", y - 4).attr("text-anchor", "end").text((words) => shortened(words, right - left));
   }
 }
 
@@ -113,16 +136,17 @@ class TimelineChart {
     this.names = line.rows.map((row) => (many ? `r${row.rank} ${row.name}` : row.name));
     if (this.ready.length > 0) this.names.push("gradients ready");
     if (line.memory.length > 0) this.names.push("r0 memory");
-    this.lanes = line.memory.map((held) => new MemoryLane(held, many ? `r${held.rank} memory` : "memory"));
-    this.most = d3.max(this.lanes, (lane) => lane.peak);
+    this.lanes = line.memory.map((held) => new MemoryLane(held, many ? `r${held.rank} memory` : "memory", line.capacity_bytes));
+    this.most = d3.max(this.lanes, (lane) => lane.most);
+    this.laneHeight = d3.max(this.lanes, (lane) => lane.height) ?? 0;
     this.choice = {row: 0, span: -1};
     this.transform = d3.zoomIdentity;
     this.top = this.ready.length > 0 ? readyHeight : 4;
     this.figure = chart({
-      kind: "timeline", height: this.top + line.rows.length * rowHeight + this.lanes.length * laneHeight + 40, draw: (svg, width) => this.draw(svg, width),
+      kind: "timeline", height: this.top + line.rows.length * rowHeight + this.lanes.length * this.laneHeight + 40, draw: (svg, width) => this.draw(svg, width),
       keys: (event) => this.keys(event),
       label: `Timeline of ${line.title}: ${counted(line.rows.length, "stream")}, ${time(line.step_us)}. Left and right go from span ` +
-        "to span, up and down from stream to stream, plus and minus zoom, 0 shows all. The buckets stand in the table below.",
+        "to span, up and down from stream to stream, plus and minus zoom, 0 shows all. The buckets stand in the table below." + this.lanes.filter((lane) => lane.exceeds).map((lane) => ` ${lane.name}: ${lane.capacityWords}.`).join(""),
     });
   }
 
@@ -131,7 +155,7 @@ class TimelineChart {
     this.width = width;
     this.margin = Math.min(Math.max(...this.names.map((name) => name.length)) * letterWidth + 6, 170, Math.round(width * 0.22));
     this.lanesFrom = this.top + this.line.rows.length * rowHeight;
-    const bottom = this.lanesFrom + this.lanes.length * laneHeight;
+    const bottom = this.lanesFrom + this.lanes.length * this.laneHeight;
     this.base = d3.scaleLinear([this.begin, this.end], [this.margin, width - 8]);
     const clip = `clip-${Math.random().toString(36).slice(2)}`;
     svg.append("clipPath").attr("id", clip).append("rect").attr("x", this.margin).attr("y", 0)
@@ -157,7 +181,7 @@ class TimelineChart {
       .attr("y", (row, index) => this.top + index * rowHeight + 17)
       .text((row, index) => shortened(this.names[index], this.margin - 4));
     this.lanes.forEach((lane, index) => [lane.name, bytes(lane.peak)].forEach((words, place) => svg.append("text").attr("class", "row small").attr("x", 0)
-      .attr("y", this.lanesFrom + index * laneHeight + 20 + 14 * place).text(shortened(words, this.margin - 4))));
+      .attr("y", this.lanesFrom + index * this.laneHeight + this.laneHeight / 2 - 3 + 14 * place).text(shortened(words, this.margin - 4))));
     if (this.ready.length > 0) {
       svg.append("text").attr("class", "small").attr("x", 0).attr("y", 12).text(this.margin < 15 * letterWidth ? "ready" : "gradients ready");
     }
@@ -186,7 +210,7 @@ class TimelineChart {
     this.labels(marks, y);
     this.messages(x, left, right);
     this.plot.selectAll("g.memory").data(this.lanes).join("g").attr("class", "memory")
-      .each((lane, index, nodes) => lane.draw(d3.select(nodes[index]), x, this.lanesFrom + index * laneHeight + 4, this.most));
+      .each((lane, index, nodes) => lane.draw(d3.select(nodes[index]), x, this.lanesFrom + index * this.laneHeight + 4, this.most));
     this.readyMarks(x, left, right);
     this.criticalPath(x, left, right);
   }
@@ -358,9 +382,12 @@ function memoryTable(line) {
   const held = (count) => (count > 0 ? bytes(count) : "");
   const rows = line.memory.map(({rank, rest_bytes, levels}) => {
     const [at, ...parts] = greatest(levels, (level) => level[1] + level[2] + level[3]);
-    return [rank, ms(at), ...parts.map(held), held(rest_bytes), bytes(sumOf(parts, (part) => part) + rest_bytes)];
+    const sum = sumOf(parts, (part) => part) + rest_bytes;
+    const device = line.capacity_bytes ? [bytes(line.capacity_bytes), [sum > line.capacity_bytes ? "does not fit" : "fits", "text"]] : [];
+    return [rank, ms(at), ...parts.map(held), held(rest_bytes), bytes(sum), ...device];
   });
-  return folded("Memory of this step", table("Memory where it is highest", ["rank", "at ms", "activations", "gradients", "gathered", "rest", "sum"], rows));
+  return folded("Memory of this step", table("Memory where it is highest", ["rank", "at ms", "activations", "gradients", "gathered", "rest", "sum",
+    ...(line.capacity_bytes ? ["a device has", ["", "text"]] : [])], rows));
 }
 
 // From where to where a step goes.

@@ -92,6 +92,50 @@ TEST_F(PageCommandTest, TheMemoryOfAJobOverTimeReachesThePeakOfItsRow) {
     }
   }
   EXPECT_EQ(most, jobs.at("rows").at(jobs.at("best").get<std::size_t>()).at("peak_bytes"));
+  // 79.1 GiB, as the driver of an H100 gives it.
+  EXPECT_NEAR(report.at("timelines").at(0).at("capacity_bytes").get<double>() / (1 << 30), 79.1,
+              0.05);
+}
+
+// Of a workload only what is gathered is known, which says nothing of a device's room.
+TEST_F(PageCommandTest, TheMemoryOfAWorkloadHasNoDeviceBesideIt) {
+  ASSERT_EQ(
+      ask("plan --workload gpt2 --cluster a100x8 --policy fsdp --html " + file("w.html")).code, 0);
+  const json line = figures(file("w.html")).at("timelines").at(0);
+  EXPECT_FALSE(line.at("memory").empty());
+  EXPECT_EQ(line.at("capacity_bytes"), nullptr);
+}
+
+// As it is printed, but for where its lines are broken.
+std::string answer_in_words(const json& answer) {
+  std::string words = "set:";
+  for (const json& line : answer.at("set")) words += " " + line.get<std::string>();
+  if (answer.at("set").empty()) words += " " + answer.at("nothing").get<std::string>();
+  return words + " gives: " + answer.at("gives").get<std::string>() +
+         " left: " + answer.at("left").get<std::string>();
+}
+
+std::string with_single_blanks(const std::string& text) {
+  std::string words;
+  for (const char c : text) {
+    const char blank = c == '\n' ? ' ' : c;
+    if (blank != ' ' || (!words.empty() && words.back() != ' ')) words += blank;
+  }
+  return words;
+}
+
+TEST_F(PageCommandTest, APageBeginsWithTheLinesThatItsCommandPrintsFirst) {
+  for (const std::string command :
+       {"explore --workload resnet50 --cluster a100x16_ib --policies torch-ddp,exact",
+        "explore --workload resnet50 --cluster a100x8 --policies xla",
+        "explore --job qwen3_0.6b:pp=2,dp=4,gbs=16 --cluster h100x8",
+        "plan --workload resnet50 --cluster a100x8",
+        "plan --job qwen3_0.6b:dp=8,gbs=16 --cluster h100x8"}) {
+    const Ended ended = ask(command + " --html " + file("a.html"));
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    const std::string printed = ended.output.substr(0, ended.output.find("\n\n"));
+    EXPECT_EQ(answer_in_words(figures(file("a.html")).at("answer")), with_single_blanks(printed));
+  }
 }
 
 TEST_F(PageCommandTest, FsdpHasCurvesOverPrefetchingAndNoneOfBucketSizes) {
