@@ -1,12 +1,20 @@
 // A line is read strictly, the planner of its workload on its machine is found or made, and what it says of the policy is
 // written in one line. Buckets that somebody names are a Schedule like a policy's: looked at by the same rules before they are priced, and a plan of them is verified.
 //
+// Names of gradients are most of a line, and reading them as JSON values took longer than pricing them: lists of plain
+// names are cut out of a line before it is read. A line with a mistake is read again as a whole, so that the mistake is
+// told of the line as it stands.
+//
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/evaluate.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <deque>
 #include <map>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -30,21 +38,63 @@ namespace dovetail::cli {
 namespace {
 
 using nlohmann::ordered_json;
+using std::string_literals::operator""s;
 
 // What is wanted of a line.
 enum class Wanted { Step, Gradients, Plan };
 constexpr auto words_of(Wanted) { return words("step", "gradients", "plan"); }
 
-ordered_json interval_json(const std::optional<predict::StepRange>& range) {
-  if (!range) return nullptr;
-  return {
-      {"p5_us", to_us(range->p5)}, {"p50_us", to_us(range->p50)}, {"p95_us", to_us(range->p95)}};
+// An object on one line, written member by member: making a tree of values first takes as long as a prediction.
+class Members {
+ public:
+  // `json`: how the value is written.
+  Members& add(std::string_view key, std::string_view json) {
+    ((((text_ += text_.empty() ? "{\"" : ",\"") += key) += "\":") += json);
+    return *this;
+  }
+  // Gives the text away.
+  [[nodiscard]] std::string end() { return std::move(text_ += '}'); }
+
+ private:
+  std::string text_;
+};
+
+constexpr const char* kNull = "null";
+
+std::string json_of(double number) {
+  if (!std::isfinite(number)) return kNull;
+  std::array<char, 64> digits{};
+  return {digits.data(),
+          nlohmann::detail::to_chars(digits.data(), digits.data() + digits.size(), number)};
+}
+std::string json_of(Duration time) { return json_of(to_us(time)); }
+std::string json_of(Bytes bytes) { return std::to_string(bytes.count()); }
+std::string json_of(bool is_so) { return is_so ? "true" : "false"; }
+std::string json_of(const std::string& text) { return ordered_json(text).dump(); }
+template <class T>
+std::string json_of(const std::optional<T>& value) {
+  return value ? json_of(*value) : kNull;
 }
 
-ordered_json memory_json(Bytes held, const std::optional<Bytes>& capacity) {
-  return {{"held_bytes", held.count()},
-          {"device_bytes", capacity ? ordered_json(capacity->count()) : ordered_json(nullptr)},
-          {"fits", !capacity || held <= *capacity}};
+std::string json_of(const predict::StepRange& range) {
+  return Members()
+      .add("p5_us", json_of(range.p5))
+      .add("p50_us", json_of(range.p50))
+      .add("p95_us", json_of(range.p95))
+      .end();
+}
+
+std::string memory_json(Bytes held, const std::optional<Bytes>& capacity) {
+  return Members()
+      .add("held_bytes", json_of(held))
+      .add("device_bytes", json_of(capacity))
+      .add("fits", json_of(!capacity || held <= *capacity))
+      .end();
+}
+
+// Where public steps like it lay; null where that is not known.
+std::string interval_json(const predict::PublicError* error, Duration step) {
+  return error == nullptr ? kNull : json_of(predict::step_range(*error, step));
 }
 
 // What a line is called by who asks: text or a number.
@@ -52,21 +102,105 @@ std::string id_of(const JsonValue& value) {
   return value.is_string() ? ordered_json(value.string()).dump() : std::to_string(value.integer());
 }
 
-schedule::NamedGroups groups_in(const JsonArray& array) {
+// `names` keeps what the groups look at.
+schedule::NamedGroups groups_in(const JsonArray& array, std::deque<std::string>& names) {
   schedule::NamedGroups groups;
   for (const JsonValue group : array) {
-    std::vector<std::string> names;
-    for (const JsonValue name : group.array()) names.push_back(name.string());
-    if (names.empty()) group.fail("expected at least one gradient");
-    groups.push_back(std::move(names));
+    std::vector<std::string_view>& members = groups.emplace_back();
+    for (const JsonValue name : group.array()) members.push_back(names.emplace_back(name.string()));
+    if (members.empty()) group.fail("expected at least one gradient");
   }
   return groups;
 }
 
+// A line without the lists of its groups, and these. They look at the line.
+struct PlainGroups {
+  std::string rest;
+  schedule::NamedGroups groups;
+};
+
+// Reads a line from its left, as far as that is needed to find lists of plain names in it.
+class PlainReader {
+ public:
+  explicit PlainReader(std::string_view line) : line_(line) {}
+
+  // Nothing where there are none, or a name is not plain, or a list is empty.
+  std::optional<PlainGroups> groups() {
+    if (!find_groups()) return std::nullopt;
+    const std::size_t begin = at_;
+    PlainGroups found;
+    if (!take('[')) return std::nullopt;
+    do {
+      std::vector<std::string_view>& names = found.groups.emplace_back();
+      if (!take('[')) return std::nullopt;
+      do {
+        const std::optional<std::string_view> name = take_plain();
+        if (!name) return std::nullopt;
+        names.push_back(*name);
+      } while (take(','));
+      if (!take(']')) return std::nullopt;
+    } while (take(','));
+    if (!take(']')) return std::nullopt;
+    found.rest = std::string(line_.substr(0, begin)) + "[]" + std::string(line_.substr(at_));
+    return found;
+  }
+
+ private:
+  // Moves behind "groups": of the line itself.
+  bool find_groups() {
+    int depth = 0;
+    for (; at_ < line_.size(); ++at_) {
+      const char c = line_[at_];
+      if (c == '{' || c == '[') ++depth;
+      if (c == '}' || c == ']') --depth;
+      if (c != '"') continue;
+      const std::size_t begin = ++at_;
+      while (at_ < line_.size() && line_[at_] != '"') at_ += line_[at_] == '\\' ? 2 : 1;
+      if (depth != 1 || line_.substr(begin, at_ - begin) != "groups") continue;
+      ++at_;
+      return take(':');
+    }
+    return false;
+  }
+  bool take(char wanted) {
+    at_ = std::min(line_.find_first_not_of(" \t\r\n", at_), line_.size());
+    if (at_ == line_.size() || line_[at_] != wanted) return false;
+    ++at_;
+    return true;
+  }
+  // A string of printable ASCII without escapes.
+  std::optional<std::string_view> take_plain() {
+    if (!take('"')) return std::nullopt;
+    const std::size_t begin = at_;
+    for (; at_ < line_.size() && line_[at_] != '"'; ++at_) {
+      if (line_[at_] < ' ' || line_[at_] > '~' || line_[at_] == '\\') return std::nullopt;
+    }
+    if (at_ == line_.size()) return std::nullopt;
+    return line_.substr(begin, at_++ - begin);
+  }
+
+  std::string_view line_;
+  std::size_t at_ = 0;
+};
+
 }  // namespace
 
 struct Evaluator::Question {
-  explicit Question(std::string_view line) : file("line", line) {
+  // It looks at the line.
+  static Question of(std::string_view line) {
+    if (std::optional<PlainGroups> plain = PlainReader(line).groups()) {
+      try {
+        Question question(plain->rest);
+        question.groups = std::move(plain->groups);
+        return question;
+      } catch (const InputError&) {  // it is told of the whole line
+      }
+    }
+    return Question(line);
+  }
+
+  explicit Question(std::string_view line) {
+    const JsonFile file("line", line);
     JsonObject root = file.root();
     if (root.has("id")) id = id_of(root.at("id"));
     workload = root.string_or("workload", "");
@@ -78,7 +212,7 @@ struct Evaluator::Question {
     force = root.has("force") && root.at("force").boolean();
     framework = root.string_or("for", "torch");
     policy = root.string_or("policy", "");
-    if (root.has("groups")) groups = groups_in(root.array("groups"));
+    if (root.has("groups")) groups = groups_in(root.array("groups"), names);
     notes = root.has("notes") && root.at("notes").boolean();
     if (root.has("want")) wanted = root.one_of<Wanted>("want");
     root.done();
@@ -96,9 +230,12 @@ struct Evaluator::Question {
     std::string text =
         policy + '\n' + framework + '\n' + std::string(to_string(wanted)) + (notes ? "n" : "");
     if (!groups) return text;
-    for (const std::vector<std::string>& group : *groups) {
+    for (const std::vector<std::string_view>& group : *groups) {
       text += '\n';
-      for (const std::string& name : group) text += name + '\t';
+      for (const std::string_view name : group) {
+        text += name;
+        text += '\t';
+      }
     }
     return text;
   }
@@ -116,11 +253,11 @@ struct Evaluator::Question {
     return key;
   }
 
-  JsonFile file;
   std::string id;  // as JSON; "": none
   std::string workload, job, cluster, layout, what_if, framework, policy;
   std::optional<std::int64_t> world;
   std::optional<schedule::NamedGroups> groups;
+  std::deque<std::string> names;  // of groups that are not plain
   bool force = false;
   bool notes = false;
   Wanted wanted = Wanted::Step;
@@ -132,7 +269,8 @@ struct Evaluator::Desk {
   std::optional<predict::Inputs> inputs;  // its program has gone to the planner
   std::optional<search::Planner> planner;
   std::optional<schedule::OwedByName> owed;
-  frameworks::Gradients gradients;              // what words depend on
+  std::optional<schedule::ResidentTensors> resident;  // of the planner's program
+  frameworks::Gradients gradients;                    // what words depend on
   const predict::PublicError* error = nullptr;  // of steps of this workload here; null: unknown
   std::map<std::string, schedule::Schedule> frames;  // Schedules of policies without their buckets
   std::unordered_map<std::string, std::string> answers;  // by Question::asks
@@ -159,6 +297,7 @@ struct Evaluator::Desk {
     planner.emplace(std::move(inputs->program), inputs->machine.costs);
     const schedule::Program& program = planner->program();
     owed.emplace(program);
+    resident.emplace(program);
     gradients = {.element = schedule::element_size(owed->all.front().dtype),
                  .ranks = program.group(owed->all.front().group).size()};
     if (inputs->machine.cluster) error = predict::public_error(*inputs->machine.cluster, program);
@@ -171,26 +310,26 @@ struct Evaluator::Desk {
     if (!planner || planner->simulated() <= kMost) return;
     search::Planner fresh(planner->program(), planner->costs());
     planner.emplace(std::move(fresh));
+    resident.emplace(planner->program());
   }
 };
 
 namespace {
 
-ordered_json job_json(const jobs::Job& asked, const models::Cluster& cluster,
-                      const models::WhatIf& what_if) {
+std::string job_json(const jobs::Job& asked, const models::Cluster& cluster,
+                     const models::WhatIf& what_if) {
   const predict::JobPrediction found =
       predict::predict_job(predict::on_world(asked, what_if), cluster);
-  ordered_json interval = nullptr;
-  if (found.error != nullptr)
-    interval = interval_json(predict::step_range(*found.error, found.step));
-  return {{"origin", "simulated"},
-          {"job", jobs::to_string(found.job)},
-          {"policy", found.policy},
-          {"step_us", to_us(found.step)},
-          {"interval", std::move(interval)},
-          {"tokens_per_s_per_gpu", found.figures.tokens_per_s_per_gpu},
-          {"mfu", found.figures.mfu ? ordered_json(*found.figures.mfu) : ordered_json(nullptr)},
-          {"memory", memory_json(found.peak(), found.capacity)}};
+  return Members()
+      .add("origin", json_of("simulated"s))
+      .add("job", json_of(jobs::to_string(found.job)))
+      .add("policy", json_of(found.policy))
+      .add("step_us", json_of(found.step))
+      .add("interval", interval_json(found.error, found.step))
+      .add("tokens_per_s_per_gpu", json_of(found.figures.tokens_per_s_per_gpu))
+      .add("mfu", json_of(found.figures.mfu))
+      .add("memory", memory_json(found.peak(), found.capacity))
+      .end();
 }
 
 ordered_json gradients_json(const search::Planner& planner, const schedule::OwedByName& owed) {
@@ -264,12 +403,13 @@ std::shared_ptr<Evaluator::Desk> Evaluator::desk_of(const Question& question) {
 
 std::string Evaluator::answer_about(const Question& question) {
   const std::shared_ptr<Desk> desk = desk_of(question);
+  std::string asks = question.asks();
   const std::lock_guard lock(desk->mutex);
-  const auto known = desk->answers.find(question.asks());
+  const auto known = desk->answers.find(asks);
   if (known != desk->answers.end()) return known->second;
   desk->forget();
   std::string text = question.job.empty() ? answer_of(*desk, question) : answer_of_job(question);
-  desk->answers.emplace(question.asks(), text);
+  desk->answers.emplace(std::move(asks), text);
   return text;
 }
 
@@ -282,8 +422,7 @@ std::string Evaluator::answer_of_job(const Question& question) const {
   const models::WhatIf what_if =
       question.what_if.empty() ? models::WhatIf{} : models::parse_what_if(question.what_if);
   return job_json(job_of(question.job), predict::load_cluster(question.cluster, data_dir_, what_if),
-                  what_if)
-      .dump();
+                  what_if);
 }
 
 std::string Evaluator::answer_of(Desk& desk, const Question& question) const {
@@ -311,8 +450,8 @@ std::string Evaluator::answer_of(Desk& desk, const Question& question) const {
   search::Candidate candidate = planner.evaluate(start);
   if (question
           .groups) {  // whole gradients, each in one bucket, reduced once: illegal only if one comes too late
-    const std::optional<std::string> late =
-        schedule::late_for_a_reader(planner.program(), candidate.schedule);
+    const std::optional<std::string> late = schedule::late_for_a_reader(
+        planner.program(), desk.owed->all, desk.owed->readers, candidate.schedule);
     if (late) throw InputError("groups: " + *late);
   }
   const auto bound_of = [&planner](const search::Candidate& found) {
@@ -328,45 +467,46 @@ std::string Evaluator::answer_of(Desk& desk, const Question& question) const {
   const Duration step(summary.step_ns);
   const std::optional<models::Cluster>& cluster = desk.inputs->machine.cluster;
   const std::optional<Duration> bound = bound_of(candidate);
-  ordered_json answer = {
-      {"origin", "simulated"},
-      {"policy",
-       candidate.plan ? ordered_json(nullptr) : ordered_json(schedule::to_string(candidate.spec))},
-      {"step_us", to_us(step)},
-      {"interval", interval_json(desk.error == nullptr
-                                     ? std::nullopt
-                                     : std::optional(predict::step_range(*desk.error, step)))},
-      {"exposed_us", to_us(Duration(summary.exposed_ns))},
-      {"communication_us", to_us(Duration(summary.communication_ns))},
-      {"compute_us", to_us(Duration(summary.compute_ns))},
-      {"micro_steps", candidate.schedule.merge.micro_steps},
-      {"buckets", candidate.buckets()},
-      {"lower_bound_us", bound ? ordered_json(to_us(*bound)) : ordered_json(nullptr)},
-      {"gap_percent", bound && bound->count() > 0
-                          ? ordered_json(100 * (to_us(step) / to_us(*bound) - 1))
-                          : ordered_json(nullptr)},
-      {"memory",
-       memory_json(schedule::resident(planner.program(), candidate.schedule).total(),
-                   cluster && cluster->compute ? cluster->compute->capacity : std::nullopt)},
-      {"as_run", there.is_changed},
-      {"in_words", there.said       ? there.said->words
-                   : candidate.plan ? std::string(frameworks::kOwnHooks)
-                                    : frameworks::in_words(candidate.spec)},
-      {"paste", there.said && there.said->by == frameworks::ToldBy::Setting
-                    ? ordered_json(there.said->paste)
-                    : ordered_json(nullptr)}};
+  std::optional<std::string> policy_name;
+  if (!candidate.plan) policy_name = schedule::to_string(candidate.spec);
+  std::optional<double> gap;
+  if (bound && bound->count() > 0) gap = 100 * (to_us(step) / to_us(*bound) - 1);
+  std::optional<std::string> paste;
+  if (there.said && there.said->by == frameworks::ToldBy::Setting) paste = there.said->paste;
+  const std::string words = there.said       ? there.said->words
+                            : candidate.plan ? std::string(frameworks::kOwnHooks)
+                                             : frameworks::in_words(candidate.spec);
+  Members answer;
+  answer.add("origin", json_of("simulated"s))
+      .add("policy", json_of(policy_name))
+      .add("step_us", json_of(step))
+      .add("interval", interval_json(desk.error, step))
+      .add("exposed_us", json_of(Duration(summary.exposed_ns)))
+      .add("communication_us", json_of(Duration(summary.communication_ns)))
+      .add("compute_us", json_of(Duration(summary.compute_ns)))
+      .add("micro_steps", std::to_string(candidate.schedule.merge.micro_steps))
+      .add("buckets", std::to_string(candidate.buckets()))
+      .add("lower_bound_us", json_of(bound))
+      .add("gap_percent", json_of(gap))
+      .add("memory",
+           memory_json(desk.resident->of(candidate.schedule).total(),
+                       cluster && cluster->compute ? cluster->compute->capacity : std::nullopt))
+      .add("as_run", json_of(there.is_changed))
+      .add("in_words", json_of(words))
+      .add("paste", json_of(paste));
   if (question.notes) {
-    answer["notes"] = predict::notes_on(desk.inputs->machine, planner.program(),
-                                        desk.inputs->summary, candidate.schedule);
+    answer.add("notes", ordered_json(predict::notes_on(desk.inputs->machine, planner.program(),
+                                                       desk.inputs->summary, candidate.schedule))
+                            .dump());
   }
-  return answer.dump();
+  return answer.end();
 }
 
 std::string Evaluator::answer(std::string_view line) {
   std::string id;
   std::string text;
   try {
-    const Question question(line);
+    const Question question = Question::of(line);
     id = question.id;
     text = answer_about(question);
   } catch (const InputError& error) {

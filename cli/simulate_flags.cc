@@ -205,6 +205,7 @@ void bind_evaluate(CLI::App& app, EvaluateOptions& options, Action& action) {
       "evaluate\n"
       "docs/agents.md has the keys of a line and of an answer.");
   bind_action(command, options, action, [](const EvaluateOptions& given, std::ostream& out) {
+    std::ios::sync_with_stdio(false);  // else each letter is read by a call
     evaluate(given, std::cin, out);
   });
 }

@@ -22,8 +22,7 @@ BucketKey key_of(const Program& program, const OwedGradient& gradient) {
           gradient.parameter, gradient.replicas};
 }
 
-std::vector<OwedGradient> travelling(const Program& program, const Merge& merge) {
-  std::vector<OwedGradient> owed = owed_gradients(program);
+std::vector<OwedGradient> travelling(std::vector<OwedGradient> owed, const Merge& merge) {
   if (merge.micro_steps > 1 && merge.sync != SyncPoint::EveryMicroStep) {
     for (OwedGradient& gradient : owed) {
       gradient.dtype = merge.dtype;
@@ -261,9 +260,10 @@ BackwardReaders::BackwardReaders(const Program& program, const std::vector<OwedG
   }
 }
 
-std::optional<std::string> late_for_a_reader(const Program& program, const Schedule& schedule) {
-  const std::vector<OwedGradient> owed = owed_gradients(program);
-  const BackwardReaders readers(program, owed);
+std::optional<std::string> late_for_a_reader(const Program& program,
+                                             const std::vector<OwedGradient>& owed,
+                                             const BackwardReaders& readers,
+                                             const Schedule& schedule) {
   if (!readers.any()) return std::nullopt;
   IdTable<TensorId, std::size_t> producer(0);
   for (const OwedGradient& gradient : owed) producer[gradient.tensor] = gradient.producer_index;

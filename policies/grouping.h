@@ -35,7 +35,7 @@ using BucketKey = std::tuple<GroupId, DType, ReduceOp, std::int32_t, std::option
 BucketKey key_of(const Program& program, const OwedGradient& gradient);
 
 // The owed gradients as they travel: with micro-steps that are summed first, in the sums' dtype.
-std::vector<OwedGradient> travelling(const Program& program, const Merge& merge);
+std::vector<OwedGradient> travelling(std::vector<OwedGradient> owed, const Merge& merge);
 
 // Buckets that close by the rule; every key has an open bucket and a position in the list of limits of
 // its own. REQUIRES: the rule has a limit.
@@ -74,7 +74,11 @@ class BackwardReaders {
   std::optional<TensorId> any_;
 };
 
-// Why the Schedule launches a bucket too late for a reader in backward: a sentence, or nothing.
-std::optional<std::string> late_for_a_reader(const Program& program, const Schedule& schedule);
+// Why the Schedule launches a bucket too late for a reader in backward: a sentence, or nothing. `owed` and `readers` are of the
+// Program.
+std::optional<std::string> late_for_a_reader(const Program& program,
+                                             const std::vector<OwedGradient>& owed,
+                                             const BackwardReaders& readers,
+                                             const Schedule& schedule);
 
 }  // namespace dovetail::schedule

@@ -10,20 +10,22 @@
 
 namespace dovetail::schedule {
 
-OwedByName::OwedByName(const Program& program) : all(owed_gradients(program)) {
+OwedByName::OwedByName(const Program& program)
+    : all(owed_gradients(program)), readers(program, all) {
   for (const OwedGradient& gradient : all) {
     by_name.emplace(program.tensor(gradient.tensor).name, kinds.size());
     kinds.push_back(key_of(program, gradient));
   }
 }
 
-std::size_t OwedByName::position(const std::string& name) const {
+std::size_t OwedByName::position(std::string_view name) const {
   const auto found = by_name.find(name);
   if (found != by_name.end()) return found->second;
   std::vector<std::string> known;
   for (const auto& [each, at] : by_name) known.push_back(each);
+  std::ranges::sort(known);
   const std::string near = nearest_word(name, known);
-  throw InputError("groups: no gradient \"" + name + "\"" +
+  throw InputError("groups: no gradient \"" + std::string(name) + "\"" +
                    (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
 }
 
@@ -31,15 +33,17 @@ Schedule schedule_of(const Program& program, const OwedByName& owed, const Named
                      const Policy& policy, Schedule schedule) {
   std::vector<char> taken(owed.all.size(), 0);
   Groups groups;
-  for (const std::vector<std::string>& names : named) {
+  for (const std::vector<std::string_view>& names : named) {
     GradientGroup& group = groups.emplace_back();
     group.closed_by = "own policy";
     const std::size_t first = owed.position(names.front());
-    for (const std::string& name : names) {
+    group.members.reserve(names.size());
+    for (const std::string_view name : names) {
       const std::size_t at = owed.position(name);
-      if (taken[at] != 0) throw InputError("groups: " + name + " stands in two of them");
+      if (taken[at] != 0)
+        throw InputError("groups: " + std::string(name) + " stands in two of them");
       if (owed.kinds[at] != owed.kinds[first]) {
-        throw InputError("groups: " + names.front() + " and " + name +
+        throw InputError("groups: " + std::string(names.front()) + " and " + std::string(name) +
                          " differ in process group, type or stage and cannot share a bucket");
       }
       taken[at] = 1;

@@ -7,25 +7,32 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
+#include <functional>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "policies/grouping.h"
 
 namespace dovetail::schedule {
 
-using NamedGroups = std::vector<std::vector<std::string>>;  // names of gradients, in launch order
+using NamedGroups =
+    std::vector<std::vector<std::string_view>>;  // names of gradients, in launch order
 
 // The gradients that a Program owes, in ready order and by name.
 struct OwedByName {
+  struct Hash : std::hash<std::string_view> {
+    using is_transparent = void;
+  };
   std::vector<OwedGradient> all;
-  std::vector<BucketKey> kinds;                // parallel to it
-  std::map<std::string, std::size_t> by_name;  // position in it
+  BackwardReaders readers;
+  std::vector<BucketKey> kinds;                                                 // parallel to all
+  std::unordered_map<std::string, std::size_t, Hash, std::equal_to<>> by_name;  // position in all
 
   explicit OwedByName(const Program& program);
   // Throws InputError, with the nearest name, for a name that is no gradient.
-  [[nodiscard]] std::size_t position(const std::string& name) const;
+  [[nodiscard]] std::size_t position(std::string_view name) const;
 };
 
 // `schedule`, which has no buckets yet, with these, placed as the policy has them. Throws InputError for a name that is no

@@ -124,19 +124,20 @@ class Deciding {
         place_(placement(policy)),
         merge_(accumulation(policy)) {}
 
-  PolicyResult run() && {
+  // Of a Program that owes this.
+  PolicyResult run(const std::vector<OwedGradient>& owed, const BackwardReaders& readers) && {
     std::optional<std::string>& failure = result_.failure;
     failure = cannot_combine(policy_);
     if (!failure) failure = merge_refusal(program_, merge_);
     if (!failure) failure = stages_refusal(program_, policy_);
     if (!failure) {
-      owed_ = travelling(program_, merge_);
+      owed_ = travelling(owed, merge_);
       start();
     }
     if (failure || nothing_owed_) return std::move(result_);
     make(grouped(owed_));
     // With micro-steps the positions are those of the unmerged program, in which the order is the same.
-    if (!failure) failure = late_for_a_reader(program_, result_.schedule);
+    if (!failure) failure = late_for_a_reader(program_, owed, readers, result_.schedule);
     if (failure) {
       result_.schedule.buckets.clear();
       result_.schedule.collectives.clear();
@@ -146,7 +147,7 @@ class Deciding {
 
   // With groups that somebody else chose. Searches call it often: what travels is listed where it is asked.
   PolicyResult with(const Groups& groups) && {
-    if (decided_.sharding || decided_.stages) owed_ = travelling(program_, merge_);
+    if (decided_.sharding || decided_.stages) owed_ = travelling(owed_gradients(program_), merge_);
     start();
     if (!result_.failure) make(groups);
     return std::move(result_);
@@ -403,23 +404,35 @@ Policy with_bucket_size(Policy policy, Bytes size) {
   return policy;
 }
 
+PolicyResult decide(const Program& program, const Policy& policy,
+                    const std::vector<OwedGradient>& owed, const BackwardReaders& readers) {
+  return Deciding(program, policy).run(owed, readers);
+}
+
+namespace {
+
+PolicyResult decided(const Program& program, const Policy& policy) {
+  const std::vector<OwedGradient> owed = owed_gradients(program);
+  return decide(program, policy, owed, BackwardReaders(program, owed));
+}
+
+}  // namespace
+
 PolicyResult apply_policy(const Program& program, const Policy& policy) {
-  PolicyResult result = Deciding(program, policy).run();
+  PolicyResult result = decided(program, policy);
   if (result.failure) return result;
-  std::vector<std::string> lines = bucket_report(program, result.schedule);
-  result.report.insert(result.report.end(), std::make_move_iterator(lines.begin()),
-                       std::make_move_iterator(lines.end()));
+  std::ranges::move(bucket_report(program, result.schedule), std::back_inserter(result.report));
   return result;
 }
 
 Schedule make_schedule(const Program& program, const Policy& policy) {
-  PolicyResult result = Deciding(program, policy).run();
+  PolicyResult result = decided(program, policy);
   if (result.failure) throw InputError("policy " + to_string(policy) + ": " + *result.failure);
   return std::move(result.schedule);
 }
 
 GradientKinds kinds_of(const Program& program, const Policy& policy) {
-  std::vector<OwedGradient> owed = travelling(program, accumulation(policy));
+  std::vector<OwedGradient> owed = travelling(owed_gradients(program), accumulation(policy));
   if (const auto& sharding = policy.decisions.sharding) {
     const std::optional<std::string> refusal = find_shards(program, sharding->replicas, owed);
     DOVETAIL_CHECK(!refusal) << *refusal;

@@ -148,6 +148,12 @@ struct PolicyResult {
 // REQUIRES: problems(program) is empty, !needs_costs(policy).
 PolicyResult apply_policy(const Program& program, const Policy& policy);
 
+// The same without the lines about its buckets (report.h), where what the Program owes and who reads that in backward
+// (grouping.h) is known. REQUIRES: as apply_policy.
+class BackwardReaders;
+PolicyResult decide(const Program& program, const Policy& policy,
+                    const std::vector<OwedGradient>& owed, const BackwardReaders& readers);
+
 // The Schedule alone. Throws InputError after a failure. REQUIRES: as apply_policy.
 Schedule make_schedule(const Program& program, const Policy& policy);
 

@@ -15,26 +15,18 @@
 namespace dovetail::schedule {
 namespace {
 
-constexpr Bytes kAdam = Bytes(8);      // two moments of an element, in f32
-constexpr std::int32_t kNowhere = -1;  // stage of a tensor that no op touches
+constexpr Bytes kAdam = Bytes(8);  // two moments of an element, in f32
+using Stages = IdTable<TensorId, std::int32_t>;
 
 class Adder {
  public:
-  Adder(const Program& program, const Schedule& schedule)
+  Adder(const Program& program, const Stages& stage, const Schedule& schedule)
       : program_(program),
+        stage_(stage),
         schedule_(schedule),
         stages_(static_cast<std::size_t>(std::max(program.stages, 1))) {
-    for (const Tensor& tensor : program.tensors) {
-      if (tensor.kind == TensorKind::Gradient) gradients_[tensor.id] = 1;
-    }
-    for (const Op& op : program.ops) {
-      for (const auto* tensors : {&op.reads, &op.writes}) {
-        for (const TensorId id : *tensors) {
-          if (home_.at(id) == kNowhere) home_[id] = program.role_of(op);
-        }
-      }
-      if (op.phase == Phase::Optimizer) join(op);
-    }
+    shards_.reserve(program.tensors.size());
+    copied_.reserve(program.tensors.size());
     for (const Bucket& bucket : schedule.buckets) {
       for (const Slice& slice : bucket.gradients) {
         if (is_sharded(bucket)) shards_[slice.tensor] = size_of(bucket.group);
@@ -46,10 +38,10 @@ class Adder {
     }
   }
 
-  Resident run() {
+  Resident sum(const std::vector<ResidentTensors::Tensor>& tensors) {
     for (std::size_t i = 0; i < stages_.size(); ++i)
       stages_[i].stage = static_cast<std::int32_t>(i);
-    for (const Tensor& tensor : program_.tensors) add(tensor);
+    for (const ResidentTensors::Tensor& tensor : tensors) add(tensor);
     Resident most = *std::ranges::max_element(stages_, {}, &Resident::total);
     if (divides_parameters()) {
       most.parameters += std::max(largest_of(most.stage, false), kept_whole(most.stage));
@@ -72,14 +64,14 @@ class Adder {
     for (const Bucket& bucket : schedule_.buckets) {
       if (!is_sharded(bucket) || bucket.gradients.empty()) continue;
       if (copied && bucket.mode != BucketMode::Copy) continue;
-      if (home_.at(bucket.gradients.front().tensor) != stage) continue;
+      if (stage_.at(bucket.gradients.front().tensor) != stage) continue;
       largest = std::max(largest, payload(program_, bucket));
     }
     if (copied) return largest;
     for (const FrozenBlock& block : schedule_.frozen) {
       Bytes bytes;
       for (const TensorId id : block.parameters) {
-        if (home_.at(id) == stage) bytes += program_.tensor(id).bytes();
+        if (stage_.at(id) == stage) bytes += program_.tensor(id).bytes();
       }
       largest = std::max(largest, bytes);
     }
@@ -94,7 +86,7 @@ class Adder {
     }
     Bytes all;
     const auto add = [&](TensorId id, Bytes bytes) {
-      if (home_.at(id) == stage) all += bytes;
+      if (stage_.at(id) == stage) all += bytes;
     };
     for (const Bucket& bucket : schedule_.buckets) {
       if (bucket.gradients.empty() || !kept.contains(bucket.id)) continue;
@@ -107,39 +99,22 @@ class Adder {
     return all;
   }
 
-  // What an update reads belongs to its gradient.
-  void join(const Op& op) {
-    std::optional<TensorId> gradient;
-    for (const TensorId id : op.reads) {
-      if (gradients_.at(id) != 0) gradient = id;
-    }
-    if (!gradient) return;
-    for (const auto* tensors : {&op.reads, &op.writes}) {
-      for (const TensorId id : *tensors) gradient_of_[id] = *gradient;
-    }
-  }
-
-  std::int64_t shards_of(TensorId id) const { return shards_.at(gradient_of_.at(id).value_or(id)); }
-
-  void add(const Tensor& tensor) {
-    const std::int32_t home = home_.at(tensor.id);
-    if (home == kNowhere) return;
-    Resident& stage = stages_[static_cast<std::size_t>(home)];
-    const Bytes whole = tensor.bytes();
-    const Bytes part((whole.count() + shards_of(tensor.id) - 1) / shards_of(tensor.id));
+  void add(const ResidentTensors::Tensor& tensor) {
+    Resident& stage = stages_[static_cast<std::size_t>(tensor.stage)];
+    const std::int64_t shards = shards_.at(tensor.divided_as);
+    const Bytes whole = tensor.bytes;
+    const Bytes part((whole.count() + shards - 1) / shards);
     switch (tensor.kind) {
       case TensorKind::Parameter:
         stage.parameters += divides_parameters() ? part : whole;
         return;
       case TensorKind::Gradient:
         stage.gradients += divides_parameters() ? part : whole;
-        stage.moments +=
-            kAdam * ((tensor.numel() + shards_of(tensor.id) - 1) / shards_of(tensor.id));
+        stage.moments += kAdam * ((tensor.numel + shards - 1) / shards);
         if (schedule_.merge.micro_steps > 1) {
-          const std::int64_t of =
-              schedule_.merge.sync == SyncPoint::EveryMicroStep ? shards_of(tensor.id) : 1;
+          const std::int64_t of = schedule_.merge.sync == SyncPoint::EveryMicroStep ? shards : 1;
           stage.sums +=
-              Bytes((tensor.numel() + of - 1) / of * element_size(schedule_.merge.dtype).count());
+              Bytes((tensor.numel + of - 1) / of * element_size(schedule_.merge.dtype).count());
         }
         if (copied_.at(tensor.id) != 0 && !divides_parameters()) stage.copies += whole;
         return;
@@ -153,18 +128,54 @@ class Adder {
   }
 
   const Program& program_;
+  const Stages& stage_;
   const Schedule& schedule_;
   std::vector<Resident> stages_;
-  IdTable<TensorId, std::int32_t> home_{kNowhere};
-  IdTable<TensorId, std::optional<TensorId>> gradient_of_;
   IdTable<TensorId, std::int64_t> shards_{1};
-  IdTable<TensorId, char> gradients_, copied_;  // 1: it is one
+  IdTable<TensorId, char> copied_;  // 1: it is
 };
 
 }  // namespace
 
+// What an update reads belongs to its gradient.
+ResidentTensors::ResidentTensors(const Program& program) : program_(program) {
+  IdTable<TensorId, char> is_gradient;
+  for (const schedule::Tensor& tensor : program.tensors) {
+    if (tensor.kind == TensorKind::Gradient) is_gradient[tensor.id] = 1;
+  }
+  IdTable<TensorId, std::optional<TensorId>> gradient_of;
+  for (const Op& op : program.ops) {
+    std::optional<TensorId> gradient;
+    for (const TensorId id : op.reads) {
+      if (op.phase == Phase::Optimizer && is_gradient.at(id) != 0) gradient = id;
+    }
+    for (const auto* operands : {&op.reads, &op.writes}) {
+      for (const TensorId id : *operands) {
+        if (stage_.at(id) == kNowhere) stage_[id] = program.role_of(op);
+        if (gradient) gradient_of[id] = *gradient;
+      }
+    }
+  }
+  for (const schedule::Tensor& tensor : program.tensors) {
+    const bool is_kept = tensor.kind == TensorKind::Parameter ||
+                         tensor.kind == TensorKind::Gradient ||
+                         tensor.kind == TensorKind::OptimizerState;
+    if (!is_kept || stage_.at(tensor.id) == kNowhere) continue;
+    tensors_.push_back({.id = tensor.id,
+                        .divided_as = gradient_of.at(tensor.id).value_or(tensor.id),
+                        .kind = tensor.kind,
+                        .stage = stage_.at(tensor.id),
+                        .numel = tensor.numel(),
+                        .bytes = tensor.bytes()});
+  }
+}
+
+Resident ResidentTensors::of(const Schedule& schedule) const {
+  return Adder(program_, stage_, schedule).sum(tensors_);
+}
+
 Resident resident(const Program& program, const Schedule& schedule) {
-  return Adder(program, schedule).run();
+  return ResidentTensors(program).of(schedule);
 }
 
 std::string describe(const Resident& kept) {

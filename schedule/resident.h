@@ -2,6 +2,7 @@
 //
 //   const Resident kept = resident(program, schedule);      // of the fullest pipeline stage
 //   kept.parameters, .gradients, .sums, .copies, .state, .total()
+//   ResidentTensors of_program(program);                    // of many Schedules: of_program.of(schedule)
 //
 // FSDP (ParameterSync::EachUse) divides parameters and gradients of reduce-scattered buckets, and frozen blocks, over their
 // group; beside the shards the largest bucket or block is there whole, while it is in use, and so is its copy; those that
@@ -14,8 +15,10 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/units.h"
+#include "schedule/id_table.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
@@ -29,6 +32,31 @@ struct Resident {
                 // not in total()
   [[nodiscard]] Bytes total() const { return parameters + gradients + sums + copies + state; }
   friend bool operator==(const Resident&, const Resident&) = default;
+};
+
+// A Program's tensors, and where each of them is.
+class ResidentTensors {
+ public:
+  static constexpr std::int32_t kNowhere = -1;  // stage of a tensor that no op touches
+  // One that a rank may keep: a parameter, a gradient or optimizer state.
+  struct Tensor {
+    TensorId id;
+    TensorId divided_as;  // the gradient whose update touches it; itself where there is none
+    TensorKind kind = TensorKind::Parameter;
+    std::int32_t stage = 0;
+    std::int64_t numel = 0;
+    Bytes bytes;
+  };
+  // Keeps a reference to the Program.
+  explicit ResidentTensors(const Program& program);
+
+  // REQUIRES: the Schedule is one of the Program.
+  [[nodiscard]] Resident of(const Schedule& schedule) const;
+
+ private:
+  const Program& program_;
+  IdTable<TensorId, std::int32_t> stage_{kNowhere};
+  std::vector<Tensor> tensors_;
 };
 
 // REQUIRES: the Schedule is one of the Program.

@@ -180,7 +180,8 @@ Planner::Planner(schedule::Program program, models::Costs costs)
     : program_(std::move(program)),
       costs_(std::move(costs)),
       all_reduce_(all_reduce_of(program_, costs_)),
-      owed_(schedule::owed_gradients(program_)) {
+      owed_(schedule::owed_gradients(program_)),
+      readers_(program_, owed_) {
   if (owed_.empty()) {
     throw InputError("workload " + program_.name +
                      " has no gradients to reduce: there is nothing to plan");
@@ -243,6 +244,10 @@ std::vector<Duration> Planner::ready_times(
   return ready;
 }
 
+schedule::PolicyResult Planner::decide(const schedule::Policy& spec) const {
+  return schedule::decide(program_, spec, owed_, readers_);
+}
+
 Weighed Planner::propose(const schedule::Policy& spec) {
   if (schedule::placement(spec).max_ctas == schedule::kSearchedCtas) return choose_ctas(spec);
   Candidate candidate{.spec = spec};
@@ -256,11 +261,9 @@ Weighed Planner::propose(const schedule::Policy& spec) {
     candidate.report = std::move(found.report);
     candidate.most_gathered = found.most_gathered;
     candidate.schedule.policy = schedule::to_string(spec);
-    std::ranges::copy(schedule::bucket_report(program_, candidate.schedule),
-                      std::back_inserter(candidate.report));
     return {.candidate = std::move(candidate)};
   }
-  schedule::PolicyResult result = schedule::apply_policy(program_, spec);
+  schedule::PolicyResult result = decide(spec);
   if (result.failure) return {.refusal = *std::move(result.failure)};
   candidate.schedule = std::move(result.schedule);
   candidate.report = std::move(result.report);
@@ -294,9 +297,7 @@ Weighed Planner::choose_ctas(const schedule::Policy& spec) {
 
 Candidate Planner::proposed(const Start& start) {
   if (const auto* plan = std::get_if<NamedSchedule>(&start)) {
-    Candidate candidate{.spec = {}, .plan = plan->name, .schedule = plan->schedule};
-    candidate.report = schedule::bucket_report(program_, plan->schedule);
-    return candidate;
+    return {.spec = {}, .plan = plan->name, .schedule = plan->schedule};
   }
   const auto& spec = std::get<schedule::Policy>(start);
   Weighed weighed = propose(spec);
@@ -315,9 +316,9 @@ schedule::ScheduledProgram Planner::verified(const schedule::Schedule& schedule)
 
 std::optional<std::string> Planner::refusal_of(const schedule::Policy& spec) const {
   if (!schedule::groups_by_times(spec)) {
-    return schedule::apply_policy(program_, schedule::with_ctas(spec, 0)).failure;
+    return decide(schedule::with_ctas(spec, 0)).failure;
   }
-  if (spec.decisions.sharding) return schedule::apply_policy(program_, unsearched(spec)).failure;
+  if (spec.decisions.sharding) return decide(unsearched(spec)).failure;
   return owes_two_ ? std::optional<std::string>(kOneReduction) : std::nullopt;
 }
 
@@ -370,6 +371,8 @@ Candidate Planner::evaluate(const Start& start) {
 
 Planned Planner::plan(const Start& start) {
   Planned result{.candidate = proposed(start), .program = {}, .steady = {}};
+  std::ranges::move(schedule::bucket_report(program_, result.candidate.schedule),
+                    std::back_inserter(result.candidate.report));
   result.program = verified(result.candidate.schedule);
   result.steady = sim::find_steady_state(result.program, costs_, compiled_, workspace_);
   ++simulated_;
@@ -396,9 +399,6 @@ sim::StepSummary Planner::evaluate(const schedule::Schedule& schedule) {
 
 // Null where no model applies, or where it was not wanted often enough to be made.
 Planner::Evaluator* Planner::evaluator_of(const schedule::Schedule& schedule, Wanted wanted) {
-  schedule::Schedule frame = schedule;
-  frame.policy.clear();
-  frame.gathers.clear();
   schedule::Bucket like;
   like.collective = schedule.buckets.front().collective;
   like.group = schedule.buckets.front().group;
@@ -406,7 +406,15 @@ Planner::Evaluator* Planner::evaluator_of(const schedule::Schedule& schedule, Wa
   like.pad_to = schedule.buckets.front().pad_to;
   like.align_to = schedule.buckets.front().align_to;
   like.max_ctas = schedule.buckets.front().max_ctas;
-  frame.buckets = {like};
+  schedule::Schedule frame{.policy = {},
+                           .buckets = {like},
+                           .scale = schedule.scale,
+                           .merge = schedule.merge,
+                           .parameters = schedule.parameters,
+                           .pipeline = schedule.pipeline,
+                           .gather_limit = schedule.gather_limit,
+                           .frozen = schedule.frozen,
+                           .collectives = schedule.collectives};
   auto known = std::ranges::find(frames_, frame, &Frame::frame);
   if (known == frames_.end()) {
     frames_.push_back({.frame = std::move(frame)});
@@ -733,7 +741,7 @@ schedule::PolicyResult Planner::search_blocks(schedule::Policy spec) {
   schedule::GatherLimit& limit = spec.decisions.gathers->limit;
   const bool is_limited = limit != schedule::GatherLimit{};
   if (!is_limited) {
-    limit.bytes = schedule::apply_policy(program_, unsearched(spec)).most_gathered;
+    limit.bytes = decide(unsearched(spec)).most_gathered;
   }
   schedule::PolicyResult found = solve_exact(spec);
   if (!is_limited) found.schedule.gather_limit = {};

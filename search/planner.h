@@ -94,7 +94,7 @@ struct Candidate {
   schedule::Schedule schedule = {};
   sim::StepSummary summary = {};
   bool bounded = true;                     // lower_bound() says something of it
-  std::vector<std::string> report = {};    // one line per decision
+  std::vector<std::string> report = {};    // one line per decision; of plan() also of its buckets
   std::vector<std::string> left_out = {};  // steps that the policy left out, and why
   Bytes most_gathered{};                   // of the policy: PolicyResult::most_gathered
 
@@ -197,6 +197,7 @@ class Planner {
                                           const LinearPiece& line) const;
   [[nodiscard]] Duration shortest_reader(Rank rank) const;
   [[nodiscard]] Duration relaxed_bound() const;
+  [[nodiscard]] schedule::PolicyResult decide(const schedule::Policy& spec) const;
   // Both without the step.
   Weighed propose(const schedule::Policy& spec);
   Weighed choose_ctas(const schedule::Policy& spec);
@@ -254,6 +255,7 @@ class Planner {
   models::Costs costs_;
   models::CollectiveTable all_reduce_;  // over the largest group that owes a reduction
   std::vector<schedule::OwedGradient> owed_;
+  schedule::BackwardReaders readers_;                            // of these
   schedule::IdTable<TensorId, std::size_t> position_{SIZE_MAX};  // of a gradient in owed_
   std::set<schedule::BucketKey> kinds_;                          // of gradients
   // One stage, one micro-step, all groups of one size and on as many nodes.

@@ -50,6 +50,7 @@ void StepWriter::add_up(Role& role) const {
   role.work_sum.assign(1, 0);
   role.issue_sum.assign(1, 0);
   role.late_sum.assign(1, 0);
+  role.gap_sum.assign(1, 0);
   std::int64_t before = 0;
   for (std::size_t i = 0; i < ops; ++i) {
     const auto op = static_cast<std::size_t>(role.ops[i]);
@@ -58,6 +59,7 @@ void StepWriter::add_up(Role& role) const {
     role.late_sum.push_back(role.late_sum.back() + std::max<std::int64_t>(0, issue - before));
     before = work_[op * lanes].ns();
     role.work_sum.push_back(role.work_sum.back() + before);
+    role.gap_sum.push_back(role.gap_sum.back() + gap_of(before));
   }
   role.next_own.assign(ops, ops);
   for (std::size_t i = ops; i-- > 0;) {
@@ -77,8 +79,18 @@ Duration StepWriter::steady_step(std::span<const BucketChoice> choices) {
 
 sim::StepSummary StepWriter::steady_summary(std::span<const BucketChoice> choices) {
   plan(choices);
+  if (runs_tell_all() && from_one_step(Detail::Runs)) {
+    sim::StepSummary summary = sim::summarize(graph_.made().graph, workspace_.timeline);
+    summary.compute_ns -= hidden_gaps_;
+    return summary;
+  }
   if (from_one_step(Detail::Ops)) return sim::summarize(graph_.made().graph, workspace_.timeline);
   return from_many_steps();
+}
+
+// With contention ops are one node until something travels (write_enqueue).
+bool StepWriter::runs_tell_all() const {
+  return data_.launch_gap() == 0 || (roles_.size() == 1 && !graph_.made().graph.contention.empty());
 }
 
 // Where each bucket is launched and waited for, as lower/launch.cc and lower/wait.cc place it.
@@ -323,6 +335,7 @@ void StepWriter::write(std::int32_t steps, Detail detail) {
     step_ = 0;
     graph_.restart();
     issued_.clear();
+    hidden_gaps_ = 0;
     for (Role& role : roles_) role.host_step = 0;
   }
   for (; step_ < steps; ++step_) {
@@ -451,6 +464,7 @@ void StepWriter::keep(std::span<const step::Work> work, models::KernelClass kern
     // Each op of a node starts behind those before it; the node must start as much earlier.
     kept_issued_ = kept_work_.empty() ? at().clock : std::max(kept_issued_, at().clock - kept_ns_);
     kept_ns_ += work.front().ns();
+    kept_gaps_ += gap_of(work.front().ns());
     if (kept_work_.empty()) kept_work_.push_back(work.front());
     return;
   }
@@ -469,6 +483,7 @@ void StepWriter::keep_run(std::size_t end) {
   kept_issued_ = kept_work_.empty() ? latest : std::max(kept_issued_, latest);
   if (kept_work_.empty()) kept_work_.emplace_back();
   kept_ns_ += role.work_sum[end] - role.work_sum[begin];
+  kept_gaps_ += role.gap_sum[end] - role.gap_sum[begin];
   role.clock += role.issue_sum[end] - role.issue_sum[begin];
   role.next_op = end;
 }
@@ -481,7 +496,8 @@ void StepWriter::flush() {
     kept_work_.front() = step::Work::fixed(kept_ns_);
     graph_.add_chain(here, kept_work_, std::span(&kAny, 1));
     note_issue(kept_issued_);
-    kept_ns_ = 0;
+    hidden_gaps_ += kept_gaps_ - gap_of(kept_ns_);
+    kept_ns_ = kept_gaps_ = 0;
   } else {
     const bool waits = detail_ == Detail::Hosts && !data_.inline_host();
     if (!waits) issued_.insert(issued_.end(), kept_clocks_.begin(), kept_clocks_.end());

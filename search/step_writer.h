@@ -20,6 +20,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -103,7 +104,7 @@ class StepWriter {
   struct Role {
     std::vector<std::int32_t> ops;
     // Of ops that no placement moves: sums over those before each, and the next one that communicates.
-    std::vector<std::int64_t> work_sum, issue_sum;
+    std::vector<std::int64_t> work_sum, issue_sum, gap_sum;
     std::vector<std::int64_t>
         late_sum;  // of what each is issued later, against what it waits for, than the one before
     std::vector<std::size_t> next_own;
@@ -149,6 +150,13 @@ class StepWriter {
   void plan_gathers_each_use(std::span<const BucketChoice> choices);
 
   std::optional<Duration> from_one_step(Detail detail);
+  // Whether ops that are one node are told of as well as one by one: nothing travels beside them, or there are no gaps
+  // between them.
+  [[nodiscard]] bool runs_tell_all() const;
+  // Of an op or run: the launch gap at its begin, in which it does not compute.
+  [[nodiscard]] std::int64_t gap_of(std::int64_t work) const {
+    return std::min(data_.launch_gap(), work);
+  }
   [[nodiscard]] bool next_begins_at(std::int64_t step);
   [[nodiscard]] bool hosts_keep_ahead(std::int64_t step) const;
   [[nodiscard]] bool pauses_change_nothing(std::int64_t step) const;
@@ -228,10 +236,12 @@ class StepWriter {
   // What was kept: its work, kernels and host times, or only their sum; and when that was issued, against where it would
   // start.
   std::int64_t kept_ns_ = 0;
+  std::int64_t kept_gaps_ = 0;
   std::int64_t kept_issued_ = 0;
   std::vector<step::Work> kept_work_;
   std::vector<models::KernelClass> kept_kernels_;
   std::vector<std::int64_t> kept_clocks_;
+  std::int64_t hidden_gaps_ = 0;  // within runs that are one node
 };
 
 }  // namespace dovetail::search

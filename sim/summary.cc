@@ -27,6 +27,7 @@ std::int64_t end_of_step(const StepGraph& graph, const Timeline& timeline, std::
 
 // Of equals the first lane.
 std::int32_t slowest_lane(const StepGraph& graph, const Timeline& timeline, std::int32_t step) {
+  if (graph.lanes == 1) return 0;
   std::vector<std::int64_t> ends(static_cast<std::size_t>(graph.lanes), 0);
   for (NodeId node = graph.step_begin[static_cast<std::size_t>(step)]; node < graph.step_end(step);
        ++node) {
@@ -50,12 +51,15 @@ StepSummary summarize(const StepGraph& graph, const Timeline& timeline, std::int
   const std::int32_t slowest = slowest_lane(graph, timeline, step);
   std::vector<traces::Interval> compute;
   std::vector<traces::Interval> communication;
+  compute.reserve(static_cast<std::size_t>(graph.step_end(step) -
+                                           graph.step_begin[static_cast<std::size_t>(step)]));
   for (NodeId node = graph.step_begin[static_cast<std::size_t>(step)]; node < graph.step_end(step);
        ++node) {
-    if (!graph.takes_part(node, slowest)) continue;
     const bool transfer = graph.is_transfer(node);
-    const bool on_compute = graph.slot_of(node).stream == schedule::kComputeStream;
-    if (!transfer && !on_compute) continue;
+    const step::Slot& slot = graph.slot_of(node);
+    const bool on_compute = slot.stream == schedule::kComputeStream;
+    if (!transfer && (!on_compute || slot.lane != slowest)) continue;
+    if (transfer && !graph.takes_part(node, slowest)) continue;
     std::int64_t start = timeline.start_of(node);
     const std::int64_t end = timeline.end_of(node);
     if (on_compute && start == graph.release_of(node)) {

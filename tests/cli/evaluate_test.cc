@@ -54,6 +54,28 @@ TEST(EvaluateTest, GroupsOfAPolicyCostWhatThePolicyCosts) {
   EXPECT_LE(policy.at("lower_bound_us").get<double>(), policy.at("step_us").get<double>());
 }
 
+TEST(EvaluateTest, GroupsCostTheSameHoweverTheyAreWritten) {
+  Evaluator evaluator(kData);
+  ordered_json names = ordered_json::array();
+  const ordered_json asked = answer_to(evaluator, R"(, "want": "gradients")");
+  for (const ordered_json& one : asked.at("gradients")) names.push_back(one.at("name"));
+  const std::string plain = names.dump();
+  std::string escaped = plain;
+  escaped.replace(escaped.find("fc"), 1, "\\u0066");
+  const ordered_json cost = answer_to(evaluator, ", \"groups\": [" + plain + "]");
+  EXPECT_EQ(cost.at("buckets"), 1);
+  EXPECT_EQ(answer_to(evaluator, ",\"groups\" : [ " + names.dump(1) + " ]"), cost);
+  EXPECT_EQ(answer_to(evaluator, ", \"groups\": [" + escaped + "]"), cost);
+}
+
+TEST(EvaluateTest, AMistakeBesideGroupsIsToldOfTheWholeLine) {
+  const std::string groups = R"({"groups": [["fc1.weight.grad"], ["fc2.weight.grad"]], )";
+  EXPECT_THAT(error_of(groups + "x"), HasSubstr("column " + std::to_string(groups.size() + 1)));
+  EXPECT_THAT(error_of(groups + R"("groups": []})"), HasSubstr("stands twice"));
+  EXPECT_THAT(error_of(groups + R"("workload": "mlp", "clustr": "a100x8"})"), HasSubstr("clustr"));
+  EXPECT_THAT(error_of(R"({"id": "groups", "want": ["groups"]})"), HasSubstr("/want"));
+}
+
 TEST(EvaluateTest, GradientsComeInTheOrderInWhichTheyAreReady) {
   Evaluator evaluator(kData);
   const ordered_json gradients = answer_to(evaluator, R"(, "want": "gradients")").at("gradients");
