@@ -163,7 +163,8 @@ class PlainReader {
     return false;
   }
   bool take(char wanted) {
-    at_ = std::min(line_.find_first_not_of(" \t\r\n", at_), line_.size());
+    const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
+    while (at_ < line_.size() && is_space(line_[at_])) ++at_;
     if (at_ == line_.size() || line_[at_] != wanted) return false;
     ++at_;
     return true;
@@ -171,12 +172,14 @@ class PlainReader {
   // A string of printable ASCII without escapes.
   std::optional<std::string_view> take_plain() {
     if (!take('"')) return std::nullopt;
-    const std::size_t begin = at_;
-    for (; at_ < line_.size() && line_[at_] != '"'; ++at_) {
-      if (line_[at_] < ' ' || line_[at_] > '~' || line_[at_] == '\\') return std::nullopt;
-    }
-    if (at_ == line_.size()) return std::nullopt;
-    return line_.substr(begin, at_++ - begin);
+    const std::size_t end = line_.find('"', at_);
+    if (end == std::string_view::npos) return std::nullopt;
+    const std::string_view name = line_.substr(at_, end - at_);
+    bool is_plain = true;  // of all letters at once
+    for (const char c : name) is_plain = is_plain & (c >= ' ') & (c <= '~') & (c != '\\');
+    if (!is_plain) return std::nullopt;
+    at_ = end + 1;
+    return name;
   }
 
   std::string_view line_;

@@ -1,4 +1,4 @@
-# How every target of this project is compiled, and the three functions that make targets.
+# How every target of this project is compiled, and the functions that make targets.
 include(${CMAKE_CURRENT_LIST_DIR}/faster.cmake)  # defines dovetail_unite(), dovetail_precompiled()
 
 add_library(dovetail_flags INTERFACE)
@@ -54,6 +54,11 @@ function(dovetail_cold TARGET)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # which warns falsely of variants with -Og
     target_compile_options(${TARGET} PRIVATE $<$<CONFIG:Release>:-Wno-maybe-uninitialized>)
   endif()
+endfunction()
+
+# Of a cold room the files that `dovetail evaluate` goes through for every line.
+function(dovetail_hot_sources)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>" SKIP_PRECOMPILE_HEADERS ON)
 endfunction()
 
 # dovetail_room(base SOURCES a.cc b.cc LIBS dovetail_x [COLD|WARM|HOT]): the static library dovetail_base. WARM: code
