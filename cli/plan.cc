@@ -51,6 +51,13 @@ struct Written {
   const std::vector<std::string>& notes;
   std::vector<std::string> next;  // commands
   const std::optional<Now>& now;
+
+  // "this plan does not fit", where no rank has room for what it keeps at all.
+  [[nodiscard]] std::string no_room() const {
+    const auto note = std::ranges::find_if(notes, predict::tells_no_room);
+    return note == notes.end() || note->starts_with("with Adam") ? ""
+                                                                 : note->substr(0, note->find(':'));
+  }
 };
 
 Answer answer_of_plan(const Written& plan) {
@@ -62,7 +69,10 @@ Answer answer_of_plan(const Written& plan) {
     answer.gives += " against " + to_string(plan.now->step) + " now (" + plan.now->words +
                     "): " + change_text(step, plan.now->step);
   }
-  if (!plan.next.empty()) {
+  if (const std::string no_room = plan.no_room(); !no_room.empty()) {
+    answer.why_nothing = ": " + no_room;
+    answer.tone = Tone::Warning;
+  } else if (!plan.next.empty()) {
     answer.set = plan.next;
   } else if (plan.options.output.empty()) {
     answer.why_nothing = " yet: -o plan.json writes the plan";

@@ -214,9 +214,14 @@ TEST_F(AnswersTest, WhatDoesNotFitIsNoAdvice) {
   const std::string fsdp = ask(gpt2 + " --policies fsdp,fsdp:reshard=no").output;
   EXPECT_THAT(fsdp, HasSubstr(" does not fit "));
   EXPECT_THAT(fsdp, Not(ContainsRegex("best: .*reshard=no")));
+  const std::string job =
+      " --job qwen3_0.6b:dp_shard=8,gbs=8,seq=512 --cluster " + path("small.json");
+  const std::string plan = ask("plan" + job).output;
+  EXPECT_THAT(plan, StartsWith("set:   nothing: this job does not fit\n"));
+  EXPECT_THAT(plan, ContainsRegex("\nthis job does not fit: a rank needs [^\n]+ GiB: "));
+  const std::string jobs = ask("explore" + job).output;
   EXPECT_THAT(
-      ask("plan --job qwen3_0.6b:dp_shard=8,gbs=8,seq=512 --cluster " + path("small.json")).output,
-      ContainsRegex("\nthis job does not fit: a rank needs [^\n]+ GiB: "));
+      jobs, StartsWith("set:   nothing: no variant fits into memory\ngives: the smallest takes "));
 }
 
 TEST_F(AnswersTest, AFolderIsTheTracesInIt) {
