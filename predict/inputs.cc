@@ -17,7 +17,9 @@
 #include "base/json_reader.h"
 #include "imports/guess.h"
 #include "jobs/memory.h"
+#include "jobs/model.h"
 #include "jobs/program.h"
+#include "jobs/text.h"
 #include "models/stand_in.h"
 #include "models/what_if.h"
 #include "models/workload.h"
@@ -58,12 +60,31 @@ void hint_at_import(const std::string& name, const std::string& what, const std:
                    " -o " + product + (format == "kineto" ? ", or dovetail diagnose " + name : ""));
 }
 
+// Where the name is that of a job and of no workload: says how to ask about it.
+void hint_at_job(const std::string& name, const std::string& data_dir) {
+  const std::string model = name.substr(0, name.find(':'));
+  const auto has = [&](const std::vector<std::string>& names) {
+    return std::ranges::find(names, model) != names.end();
+  };
+  if (!has(jobs::known_model_names())) return;
+  std::string job = name;
+  try {
+    static_cast<void>(jobs::parse_job(name));
+  } catch (const InputError&) {
+    if (has(models::workload_names(data_dir))) return;
+    job = model + ":dp_shard=8,gbs=64,seq=8192";
+  }
+  throw InputError("workload \"" + name + "\": no workload, but what jobs say: --job " + job +
+                   " (docs/jobs.md)");
+}
+
 models::Workload workload_of(const std::string& name, std::optional<std::int64_t> world,
                              const std::string& data_dir) {
   try {
     return models::load_workload(name, world, data_dir);
   } catch (const InputError&) {
     hint_at_import(name, "workload", "step.json");
+    hint_at_job(name, data_dir);
     throw;
   }
 }

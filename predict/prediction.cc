@@ -60,8 +60,8 @@ std::string host_bound(const schedule::ScheduledProgram& program, const models::
       models::scaled(costs, models::CostPart::Link, kNothing), models::CostPart::Latency, kNothing);
   wait.network_gain = wait.step - Duration(steady_state(program, quick).summary.step_ns);
   if (!step::is_host_bound(wait)) return "";
-  return "host-bound: no bucket size will help; the device waits " + milliseconds(wait.waits) +
-         " of " + milliseconds(wait.step) + " for the host";
+  return "host-bound: no other bucket size will help; the device waits " +
+         milliseconds(wait.waits) + " of " + milliseconds(wait.step) + " for the host";
 }
 
 Prediction predict_plan(schedule::Plan plan, Machine machine, const std::string& source) {

@@ -38,7 +38,7 @@ std::vector<std::string> notes_on(const sim::SteadyState& steady);
 // Whether the device waits for the host so long that a step may be host-bound.
 bool waits_for_host(const sim::StepSummary& summary);
 
-// "host-bound: no bucket size will help; the device waits 3.120 ms of 4.500 ms for the host" where that holds
+// "host-bound: no other bucket size will help; the device waits 3.120 ms of 4.500 ms for the host" where that holds
 // for this step (step/host_bound.h), else "". Cost: one more simulation where the device waits for long.
 std::string host_bound(const schedule::ScheduledProgram& program, const models::Costs& costs,
                        const sim::SteadyState& steady);

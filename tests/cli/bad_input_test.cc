@@ -162,6 +162,11 @@ TEST_F(BadInputTest, ZeroRanks) {
 TEST_F(BadInputTest, FlagsAndPolicies) {
   expect_refused("explore --workload resnet50", "name a machine with --cluster");
   expect_refused("explore --workload resnet51 --cluster a100x8", "did you mean \"resnet50\"?");
+  expect_refused("explore --workload llama3_8b:batch=2 --cluster h100x8",
+                 "--job llama3_8b:dp_shard=8,");
+  expect_refused("explore --workload llama2_7b:tp=8 --cluster h100x8",
+                 "jobs say: --job llama2_7b:tp=8 ");
+  expect_refused("explore --workload llama2_7b:bach=8 --cluster h100x8", "unknown option \"bach\"");
   expect_refused("explore --workload resnet50 --cluster a100x8 --thresholds 25",
                  "expected a size with its unit");
   expect_refused("explore --workload resnet50 --cluster a100x8 --thresholds 8MiB:1MiB",

@@ -250,9 +250,10 @@ TEST(PredictTest, AJobThatIsBoundByItsHostSaysSoFirst) {
   };
   EXPECT_EQ(sentence_of(), "");
   simple.host = {.kind = models::HostModel::Kind::Async, .run_op = us(20)};
-  EXPECT_EQ(sentence_of(),
-            "host-bound: no bucket size will help; the device waits 0.114 ms of 0.120 ms for the "
-            "host");
+  EXPECT_EQ(
+      sentence_of(),
+      "host-bound: no other bucket size will help; the device waits 0.114 ms of 0.120 ms for the "
+      "host");
   // A network that would save more than a fiftieth is a reason to choose buckets.
   simple.collective = testing::line(us(200), 0);
   EXPECT_EQ(sentence_of(), "");
