@@ -22,6 +22,7 @@
 #include "cli/job_flag.h"
 #include "cli/plain_groups.h"
 #include "frameworks/framework.h"
+#include "jobs/memory.h"
 #include "jobs/text.h"
 #include "policies/named_groups.h"
 #include "predict/inputs.h"
@@ -148,10 +149,20 @@ struct Evaluator::Question {
       throw InputError(job.empty() ? "line: name a workload or a job"
                                    : "line: name a workload or a job, not both");
     }
+    if (!job.empty() && (world || !layout.empty())) {
+      throw InputError("line: a job says its ranks and its layout itself");
+    }
   }
 
-  [[nodiscard]] schedule::Policy parsed_policy() const {
-    return frameworks::parse_policy(!policy.empty() ? policy : groups ? "per-tensor" : "exact");
+  // Of a job: the one given, or that which places the groups, with what the job decides besides.
+  [[nodiscard]] schedule::Policy policy_for(const std::optional<jobs::Job>& planned) const {
+    const std::string given = policy.empty() && groups ? "per-tensor" : policy;
+    if (planned) return frameworks::parse_policy(policy_of_job(*planned, given));
+    return frameworks::parse_policy(given.empty() ? "exact" : given);
+  }
+  // Whether more is asked of a job than what it does by itself.
+  [[nodiscard]] bool is_of_schedules() const {
+    return job.empty() || groups || !policy.empty() || wanted != Wanted::Step || notes;
   }
   // What is asked at a Desk.
   [[nodiscard]] std::string asks() const {
@@ -170,7 +181,7 @@ struct Evaluator::Question {
   // All that a Desk is made of.
   [[nodiscard]] std::string key() const {
     const schedule::StageSplit split =
-        job.empty() ? schedule::split_of(parsed_policy()) : schedule::StageSplit{};
+        job.empty() ? schedule::split_of(policy_for({})) : schedule::StageSplit{};
     std::string key = (job.empty() ? "w " + workload : "j " + job);
     for (const std::string& part :
          {cluster, world ? std::to_string(*world) : "", layout, what_if,
@@ -195,6 +206,7 @@ struct Evaluator::Question {
 struct Evaluator::Desk {
   std::mutex mutex;
   std::optional<predict::Inputs> inputs;  // its program has gone to the planner
+  std::optional<jobs::Job> job;           // in place of a workload
   std::optional<search::Planner> planner;
   std::optional<schedule::OwedByName> owed;
   std::optional<schedule::ResidentTensors> resident;  // of the planner's program
@@ -212,7 +224,7 @@ struct Evaluator::Desk {
     return frames.emplace(name, std::move(frame)).first->second;
   }
 
-  void take_workload(const Question& question, const std::string& data_dir) {
+  void take(const Question& question, const std::string& data_dir) {
     predict::InputOptions options{.workload = question.workload,
                                   .cluster = question.cluster,
                                   .data_dir = data_dir,
@@ -220,7 +232,12 @@ struct Evaluator::Desk {
                                   .force = question.force};
     if (!question.layout.empty()) options.layout = predict::parse_layout(question.layout);
     if (!question.what_if.empty()) options.what_if = models::parse_what_if(question.what_if);
-    options.split = schedule::split_of(question.parsed_policy());
+    if (!question.job.empty()) {
+      take_job(question.job, options);
+      job = predict::on_world(*options.job, options.what_if);
+    } else {
+      options.split = schedule::split_of(question.policy_for({}));
+    }
     inputs = predict::load_inputs(options);
     planner.emplace(std::move(inputs->program), inputs->machine.costs);
     const schedule::Program& program = planner->program();
@@ -229,6 +246,13 @@ struct Evaluator::Desk {
     gradients = {.element = schedule::element_size(owed->all.front().dtype),
                  .ranks = program.group(owed->all.front().group).size()};
     if (inputs->machine.cluster) error = predict::public_error(*inputs->machine.cluster, program);
+  }
+
+  // What a rank keeps all step long; of a job its peak.
+  [[nodiscard]] Bytes held(const schedule::Schedule& schedule) const {
+    if (!job) return resident->of(schedule).total();
+    const std::vector<jobs::StageMemory> stages = jobs::memory_of(*job);
+    return stages[jobs::fullest(stages)].total();
   }
 
   // A planner remembers every Schedule that it weighed: after so many it begins anew, lest memory grow without end.
@@ -336,16 +360,13 @@ std::string Evaluator::answer_about(const Question& question) {
   const auto known = desk->answers.find(asks);
   if (known != desk->answers.end()) return known->second;
   desk->forget();
-  std::string text = question.job.empty() ? answer_of(*desk, question) : answer_of_job(question);
+  std::string text =
+      question.is_of_schedules() ? answer_of(*desk, question) : answer_of_job(question);
   desk->answers.emplace(std::move(asks), text);
   return text;
 }
 
 std::string Evaluator::answer_of_job(const Question& question) const {
-  const bool asks_more = question.groups || !question.policy.empty() || question.world ||
-                         !question.layout.empty() || question.wanted != Wanted::Step ||
-                         question.notes;
-  if (asks_more) throw InputError("line: of a job only cluster, what_if and id are heeded");
   if (question.cluster.empty()) throw InputError("line: a job needs a cluster");
   const models::WhatIf what_if =
       question.what_if.empty() ? models::WhatIf{} : models::parse_what_if(question.what_if);
@@ -354,14 +375,17 @@ std::string Evaluator::answer_of_job(const Question& question) const {
 }
 
 std::string Evaluator::answer_of(Desk& desk, const Question& question) const {
-  if (!desk.planner) desk.take_workload(question, data_dir_);
+  if (!desk.planner) desk.take(question, data_dir_);
   search::Planner& planner = *desk.planner;
   if (question.wanted == Wanted::Gradients) {
     return ordered_json{{"gradients", gradients_json(planner, *desk.owed)}}.dump();
   }
-  const schedule::Policy policy = question.parsed_policy();
+  const schedule::Policy policy = question.policy_for(desk.job);
   search::Start start = policy;
   if (question.groups) {
+    if (desk.job && (desk.job->zero != jobs::Zero::Nothing || desk.job->layout.pp > 1)) {
+      throw InputError("groups: are of a job without stages that all-reduces: pp=1, zero=0");
+    }
     const schedule::Decisions& decided = policy.decisions;
     if (decided.stages || decided.sharding || decided.gathers || schedule::needs_costs(policy)) {
       throw InputError(
@@ -417,7 +441,7 @@ std::string Evaluator::answer_of(Desk& desk, const Question& question) const {
       .add("lower_bound_us", json_of(bound))
       .add("gap_percent", json_of(gap))
       .add("memory",
-           memory_json(desk.resident->of(candidate.schedule).total(),
+           memory_json(desk.held(candidate.schedule),
                        cluster && cluster->compute ? cluster->compute->capacity : std::nullopt))
       .add("as_run", json_of(there.is_changed))
       .add("in_words", json_of(words))

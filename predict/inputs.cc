@@ -516,7 +516,10 @@ std::vector<std::string> notes_on(const Machine& machine, const schedule::Progra
   std::vector<std::string> notes = common_notes(
       machine, program, summary,
       is_sharded(schedule) ? sharding_collectives() : std::vector{schedule::Collective::AllReduce});
-  for (std::string note : {memory_note(machine, program, schedule), stream_note(schedule)}) {
+  // A job's own note counts more than what a plan keeps.
+  std::string memory;
+  if (std::ranges::none_of(notes, tells_no_room)) memory = memory_note(machine, program, schedule);
+  for (std::string note : {std::move(memory), stream_note(schedule)}) {
     if (!note.empty()) notes.push_back(std::move(note));
   }
   return notes;

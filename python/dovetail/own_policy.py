@@ -56,6 +56,7 @@ def policy(function: Optional[Grouping] = None, *, name: Optional[str] = None, m
 
         dv.plan("resnet50", "a100x8", policy=pairs)
         dv.explore("resnet50", "a100x8", policies=["ddp", pairs])
+        dv.plan(dv.Job("llama3_8b", tp=8, dp=2, gbs=16), "h100x16", policy=pairs)   # without stages, gradients all-reduced
 
     A group is a bucket; groups travel in the order in which they are given, each as soon as its last gradient is ready and those
     before it have been launched. Each gradient stands in one group, as a Gradient or by name. InputError says what is wrong with
@@ -68,19 +69,21 @@ def policy(function: Optional[Grouping] = None, *, name: Optional[str] = None, m
 
 
 class _Site:
-    """A workload on a machine, as lines of an Evaluator say it; documents that are named nowhere become files while it asks."""
+    """A workload or a job on a machine, as lines of an Evaluator say it; documents that are named nowhere become files while it asks."""
 
     def __init__(self, subject: Union[Job, Workload], machine: Union[Machine, str, None]) -> None:
-        if isinstance(subject, Job):
-            raise InputError("a policy of your own groups the gradients of a workload; of a job, keys decide (bucket=, zero=, ...)")
         where = Machine(machine) if isinstance(machine, str) else machine
         self.documents: Dict[str, Document] = {}
-        self.line: Dict[str, Any] = {"workload": subject.name}
-        if subject.document is not None:
-            self.documents["workload"] = Document(subject.name, subject.document)
-        for key, value in (("world", subject.world), ("layout", subject.layout), ("force", subject.force or None)):
-            if value is not None:
-                self.line[key] = value
+        self.line: Dict[str, Any] = {}
+        if isinstance(subject, Job):
+            self.line["job"] = subject.text
+        else:
+            self.line["workload"] = subject.name
+            if subject.document is not None:
+                self.documents["workload"] = Document(subject.name, subject.document)
+            for key, value in (("world", subject.world), ("layout", subject.layout), ("force", subject.force or None)):
+                if value is not None:
+                    self.line[key] = value
         if where is not None:
             self.line["cluster"] = where.name
             if where.document is not None:

@@ -107,6 +107,29 @@ TEST(EvaluateTest, MoreSitesThanAreKeptAreAnsweredAllTheSame) {
   EXPECT_EQ(answer_to(evaluator, R"(, "policy": "ddp")"), first);
 }
 
+// What it decides besides (micro-steps, tensor-parallel collectives) stays.
+TEST(EvaluateTest, GradientsOfAJobAreGroupedAsSomebodyNamesThem) {
+  Evaluator evaluator(kData);
+  const std::string site = R"({"job": "qwen3_0.6b:tp=2,dp=4,gbs=8,seq=512", "cluster": "h100x8")";
+  const auto ask = [&](const std::string& more) {
+    return ordered_json::parse(evaluator.answer(site + more + "}"));
+  };
+  const ordered_json gradients = ask(R"(, "want": "gradients")").at("gradients");
+  ASSERT_GT(gradients.size(), 100U);
+  ordered_json each = ordered_json::array();
+  for (const ordered_json& one : gradients) each.push_back({one.at("name")});
+  const ordered_json own = ask(R"(, "policy": "per-tensor", "groups": )" + each.dump());
+  const ordered_json same = ask(R"(, "policy": "per-tensor")");
+  EXPECT_EQ(own.at("step_us"), same.at("step_us")) << own;
+  EXPECT_EQ(own.at("buckets"), same.at("buckets"));
+  EXPECT_EQ(own.at("micro_steps"), 2);
+  const ordered_json by_itself = ask("");
+  EXPECT_EQ(own.at("memory"), by_itself.at("memory"));
+  EXPECT_EQ(ask(R"(, "notes": true)").at("step_us"), by_itself.at("step_us"));
+  EXPECT_THAT(ask(R"(, "want": "plan")").at("plan").get<std::string>(),
+              HasSubstr("dovetail.plan/"));
+}
+
 TEST(EvaluateTest, MistakesAreTheAnswerOfTheirLine) {
   const std::string site = std::string("{") + kSite;
   EXPECT_THAT(error_of("{"), HasSubstr("line: not valid JSON"));
@@ -123,8 +146,11 @@ TEST(EvaluateTest, MistakesAreTheAnswerOfTheirLine) {
   EXPECT_THAT(error_of(site + R"(, "policy": "exact", "groups": [["x"]]})"),
               HasSubstr("searches nothing"));
   EXPECT_THAT(error_of(R"({"job": "llama3_8b:dp=8"})"), HasSubstr("a job needs a cluster"));
-  EXPECT_THAT(error_of(R"({"job": "llama3_8b:dp=8", "cluster": "h100x8", "policy": "ddp"})"),
-              HasSubstr("only cluster, what_if and id"));
+  EXPECT_THAT(error_of(R"({"job": "llama3_8b:dp=8", "cluster": "h100x8", "world": 8})"),
+              HasSubstr("a job says its ranks"));
+  EXPECT_THAT(
+      error_of(R"({"job": "llama3_8b:dp_shard=8", "cluster": "h100x8", "groups": [["x"]]})"),
+      HasSubstr("pp=1, zero=0"));
 }
 
 TEST(EvaluateTest, EveryLineHasOneAnswerInItsOrder) {

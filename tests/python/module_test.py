@@ -291,8 +291,15 @@ class OwnPolicies(unittest.TestCase):
         ]:
             with self.assertRaisesRegex(dv.InputError, sentence):
                 dv.plan("resnet50", "a100x8", dv.policy(groups))
-        with self.assertRaisesRegex(dv.InputError, "of a job, keys decide"):
-            dv.plan(dv.Job("llama3_8b", dp=8), "h100x8", dv.policy(lambda given: [given]))
+        with self.assertRaisesRegex(dv.InputError, "pp=1, zero=0"):
+            dv.plan(dv.Job("llama3_8b", dp_shard=8), "h100x8", dv.policy(lambda given: [given]))
+
+    def test_the_gradients_of_a_job_are_grouped(self):
+        job = dv.Job("qwen3_0.6b", tp=2, dp=4, gbs=8, seq=512)
+        alone = dv.plan(job, "h100x8", dv.policy(lambda given: [[one] for one in given]))
+        known = dv.plan(job, "h100x8", "per-tensor")
+        self.assertEqual(len(alone.buckets), len(known.buckets))
+        self.assertEqual(alone.step_us, known.step_us)
 
 
 class Values(unittest.TestCase):
