@@ -176,6 +176,10 @@ bool is_recomputed(const Job& job, std::int64_t layer) {
   return layer < job.recompute_layers;
 }
 
+bool is_recomputed_by_op(const Job& job, std::int64_t layer) {
+  return job.recompute == Recompute::Op && !has_experts(job.model, layer);
+}
+
 void complete(Job& job, const std::string& where) { Checker(job, where).run(); }
 
 Job in_effect(Job job) {

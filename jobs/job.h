@@ -79,8 +79,10 @@ struct Precision {
 // What forward computes again in backward instead of keeping it. Selective: attention's inner products
 // and what lies between them (Korthikanti, arXiv 2205.05198); with a fused attention kernel that is what it
 // does by itself. Full: whole layers, of which only the input is kept.
-enum class Recompute { None, Selective, Full };
-constexpr auto words_of(Recompute) { return words("none", "selective", "full"); }
+// What backward computes again: nothing, attention (a fused kernel does by itself), all but what torchtitan's per-op policy
+// keeps (attention, every second product, reduce-scatters), whole layers.
+enum class Recompute { None, Selective, Op, Full };
+constexpr auto words_of(Recompute) { return words("none", "selective", "op", "full"); }
 
 // What runs between the matrix products of a layer. Fused: one kernel for each norm, rotation and activation, and one product for
 // queries, keys and values (Megatron-Core with Transformer Engine, torch.compile). Eager: those that PyTorch runs by itself.
@@ -133,6 +135,8 @@ std::vector<std::int64_t> layers_of_stages(const Job& job);
 // Whether backward computes all of the layer again. Those are the first recompute_layers of a virtual stage, as with
 // Megatron-Core's --recompute-method block, which counts in each chunk of the model.
 bool is_recomputed(const Job& job, std::int64_t layer);
+// Whether it computes the layer again op by op; one with experts counts as kept.
+bool is_recomputed_by_op(const Job& job, std::int64_t layer);
 
 // Fills what was not said (batch.global: one micro-batch per replica and stage) and checks the rest. Throws
 // InputError, which begins with `where` and names the option: degrees that do not divide heads, layers,

@@ -50,6 +50,7 @@ class LayerWriter {
 
   std::vector<Element> layer(std::int64_t layer) {
     layer_ = layer;
+    products_ = 0;
     operands_ = job_.precision.products;
     name_ = "model.layers." + std::to_string(layer) + ".";
     attention();
@@ -115,6 +116,7 @@ class LayerWriter {
           MemoryWork{.bytes = Bytes(y.count * y.n * y.k * (element() + written)), .flop = Flop(0)};
       compute_.forward.push_back(cast);
       compute_.backward_input.push_back(cast);
+      compute_.again.push_back(cast);
     }
     const auto like_it = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
       return GemmWork{
@@ -123,6 +125,13 @@ class LayerWriter {
     compute_.forward.emplace_back(y);
     compute_.backward_input.emplace_back(like_it(y.m, y.k, y.n));
     if (trained) compute_.backward_weight.emplace_back(like_it(y.n, y.k, y.m));
+  }
+  // One product of those that y is, which are saved in turn.
+  void keep_or_again(GemmWork y, std::int64_t columns) {
+    y.n = columns;
+    if (++products_ % 2 == 0 || y.operands != schedule::Operands::Own) {
+      compute_.again.emplace_back(y);
+    }
   }
   // With the model's weights. Transformer Engine multiplies those of several experts in bf16 one by one.
   [[nodiscard]] GemmWork weights(std::int64_t m, std::int64_t n, std::int64_t k,
@@ -133,7 +142,9 @@ class LayerWriter {
   }
   // With the model's weights, and with the adapters of this part.
   void product(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1) {
-    multiply(weights(m, n, k, count), job_.lora == 0);
+    const GemmWork y = weights(m, n, k, count);
+    multiply(y, job_.lora == 0);
+    keep_or_again(y, n);
     if (has_adapters(job_, part_)) adapt(m, n, k);
   }
   // A and B in their own type, and a kernel that adds what they give: forward to y, backward to the gradient of x.
@@ -149,8 +160,9 @@ class LayerWriter {
   }
   // Memory-bound: so many elements read and written, twice as many backward.
   void pass(std::int64_t elements) {
-    compute_.forward.emplace_back(
-        MemoryWork{.bytes = Bytes(elements * element()), .flop = Flop(0)});
+    const Kernel kernel = MemoryWork{.bytes = Bytes(elements * element()), .flop = Flop(0)};
+    compute_.forward.push_back(kernel);
+    compute_.again.push_back(kernel);
     compute_.backward_input.emplace_back(
         MemoryWork{.bytes = Bytes(2 * elements * element()), .flop = Flop(0)});
   }
@@ -159,7 +171,8 @@ class LayerWriter {
   void unfused(std::int64_t elements, std::initializer_list<std::int64_t> bytes) {
     for (const std::int64_t moved : bytes) {
       const Kernel kernel = MemoryWork{.bytes = Bytes(elements * moved), .flop = Flop(0)};
-      compute_.forward.emplace_back(kernel);
+      compute_.forward.push_back(kernel);
+      compute_.again.push_back(kernel);
       compute_.backward_input.insert(compute_.backward_input.end(), 2, kernel);
     }
   }
@@ -194,7 +207,9 @@ class LayerWriter {
       return;
     }
     const std::int64_t all = std::accumulate(widths.begin(), widths.end(), std::int64_t{0});
-    multiply(weights(m, all, k, count), job_.lora == 0);
+    const GemmWork y = weights(m, all, k, count);
+    multiply(y, job_.lora == 0);
+    for (const std::int64_t n : widths) keep_or_again(y, n);
     if (!has_adapters(job_, part_)) return;
     for (const std::int64_t n : widths) adapt(m, n, k);
   }
@@ -317,12 +332,14 @@ class LayerWriter {
     }
     compute_.forward.emplace_back(forward);
     compute_.backward_input.emplace_back(backward);
+    if (!job_.flash) compute_.again.emplace_back(forward);
   }
 
   // The feed-forward network of every token: norm, products, activation, residual sum.
   void dense(std::int64_t inner) {
     up_projection(tokens(), over_tp(inner));
     activate(tokens() * over_tp(inner));
+    needed_again_ = compute_.again.size();
     product(tokens(), model_.width, over_tp(inner));
   }
 
@@ -335,6 +352,7 @@ class LayerWriter {
     norm(divided_tokens());
     dense(model_.inner);
     pass(3 * divided_tokens() * model_.width);
+    compute_.again.resize(needed_again_);  // nothing reads what comes behind
     end();
     reduce(name);
   }
@@ -388,6 +406,8 @@ class LayerWriter {
   std::int64_t layer_ = 0;
   schedule::Operands operands_ = schedule::Operands::Own;  // of products with weights
   Part part_ = Part::Embedding;
+  std::int64_t products_ = 0;     // of the layer, with weights
+  std::size_t needed_again_ = 0;  // of Compute::again, so many before the last product
   std::string name_;
   Compute compute_;
   std::vector<Element> chain_;

@@ -11,6 +11,9 @@
 // kernels=eager they are the kernels that PyTorch runs by itself (a norm eight, a rotation three), each with two of its kind
 // backward, and products of one input are apart.
 // With LoRA (adapters.h) frozen weights have no gradient, and an adapter's sum with what its weight gives is a kernel.
+// With recompute=op a layer's kernels are computed again up to its last product, but for fused attention and, as torchtitan's policy
+// counts them, every second product of the compute type, from the first on (torchtitan/distributed/activation_checkpoint.py
+// of 2024 and 2025; products of narrower types stand in no list of what is saved).
 // Left out: dropout, the all-reduce of norms' gradients over tp (KB), the router's auxiliary loss, and what
 // shared experts gather and scatter over tp.
 //
@@ -36,6 +39,8 @@ struct Compute {
   std::vector<schedule::Kernel> forward = {};
   std::vector<schedule::Kernel> backward_input = {};
   std::vector<schedule::Kernel> backward_weight = {};
+  // Of the forward kernels what recompute=op computes again (LayerWriter::keep_or_again). Products of one input are apart.
+  std::vector<schedule::Kernel> again = {};
   std::vector<std::int64_t> out = {};  // shape of what it hands on
 };
 

@@ -272,8 +272,8 @@ class Counter {
   double left_by_layer(std::int64_t layer) const {
     const double boundary = compute() * as_double(job_.model.width) * between_;
     if (is_recomputed(job_, layer)) return boundary;
-    if (job_.recompute == Recompute::Selective && rules_.selective_ops &&
-        !has_experts(job_.model, layer)) {
+    if (is_recomputed_by_op(job_,
+                            layer)) {  // its input, what attention gives, every second product
       const Attention& a = job_.model.attention;
       const double heads = as_double(a.head_dim * (2 * a.heads + a.key_value_heads));
       return 2 * boundary + compute() * (heads + as_double(job_.model.inner)) /
@@ -443,7 +443,6 @@ MemoryRules memory_rules(const Job& job) {
   return {.resident_gradients = is_megatron,
           .bucket_copies = framework == "torch",
           .fused_gate = is_megatron,
-          .selective_ops = framework == "fsdp",  // torchtitan's option of this name
           .whole_sums = job.zero == Zero::Parameters && !is_megatron && !is_deepspeed,
           .cast_shards = is_deepspeed};
 }

@@ -52,8 +52,6 @@ struct MemoryRules {
   bool gathered_update = false;
   bool fused_gate = false;  // silu(gate) x up is one kernel that keeps its inputs
   bool fused_loss = false;  // the loss turns logits into their gradient in place
-  // Selective recomputation by op: kept are a layer's input, what attention gives and every second product.
-  bool selective_ops = false;
   // Zero 2, 3 in a pipeline: sums are whole, in the type in which they travel, until the last micro-batch
   // (FSDP2 under torch.distributed.pipelining, which sets no gradient sync until then).
   bool whole_sums = false;

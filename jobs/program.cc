@@ -37,7 +37,7 @@ struct Played {
   std::int32_t stage = 0;
   TensorId in = {}, out = {};
   std::vector<TensorId> parameters = {};
-  bool recomputed = false;
+  Recompute recompute = Recompute::None;  // its layer whole (Full), or by op
 };
 
 class ProgramWriter {
@@ -112,21 +112,23 @@ class ProgramWriter {
 
   // Forward.
   void forward() {
-    play(embedding_work(job_), 0, false);
+    play(embedding_work(job_), 0, Recompute::None);
     for (std::int64_t layer = 0; layer < job_.model.layers; ++layer) {
       play(layer_work(job_, layer), static_cast<std::int32_t>(stage_of_layer(job_, layer)),
-           is_recomputed(job_, layer));
+           is_recomputed(job_, layer)         ? Recompute::Full
+           : is_recomputed_by_op(job_, layer) ? Recompute::Op
+                                              : Recompute::None);
     }
-    play(head_work(job_), last_stage(), false);
+    play(head_work(job_), last_stage(), Recompute::None);
     const LossWork loss = loss_work(job_);
     add_op("loss.forward", Phase::Forward, last_stage(), kernels(loss.forward), {flowing_},
            {activation("loss.out", {1})});
   }
 
-  void play(std::vector<Element> chain, std::int32_t stage, bool recomputed) {
+  void play(std::vector<Element> chain, std::int32_t stage, Recompute recompute) {
     for (Element& element : chain) {
       Played played{
-          .element = std::move(element), .stage = stage, .in = flowing_, .recomputed = recomputed};
+          .element = std::move(element), .stage = stage, .in = flowing_, .recompute = recompute};
       schedule::visit(
           played.element, [&](const Compute& compute) { play_compute(compute, played); },
           [&](const Travel& travel) { play_travel(travel, played); });
@@ -199,29 +201,48 @@ class ProgramWriter {
     return std::ranges::any_of(played.parameters, [&](TensorId id) { return is_trained_.at(id); });
   }
 
-  // Where a recomputed layer ends: its forward once more.
+  // Where a recomputed layer ends: its forward once more, whole or what was not kept of it.
   void recompute_before(std::size_t end) {
     const auto layer = [&](std::size_t i) { return layer_name(played_[i].element); };
-    if (!played_[end].recomputed) return;
+    if (played_[end].recompute == Recompute::None) return;
+    const bool is_whole = played_[end].recompute == Recompute::Full;
     if (end + 1 < played_.size() && layer(end + 1) == layer(end)) return;
     std::size_t first = end;
     while (first > 0 && layer(first - 1) == layer(end)) --first;
     TensorId flowing = played_[first].in;
+    bool is_first = true;
+    const auto inputs = [&] {
+      std::vector<TensorId> reads{flowing};
+      if (std::exchange(is_first, false))
+        reads.push_back(flowing_);  // not before its gradient has come
+      return reads;
+    };
     for (std::size_t i = first; i <= end; ++i) {
       Played& played = played_[i];
-      std::vector<TensorId> reads{flowing};
-      if (i == first) reads.push_back(flowing_);  // not before its gradient has come
       played.in = flowing;
       schedule::visit(
           played.element,
           [&](const Compute& compute) {
+            const std::vector<Kernel>& again = is_whole ? compute.forward : compute.again;
+            if (again.empty()) {
+              flowing = played.out;
+              return;
+            }
+            std::vector<TensorId> reads = inputs();
             flowing = activation(compute.name + ".again", compute.out);
             reads.insert(reads.end(), played.parameters.begin(), played.parameters.end());
-            add_op(compute.name + ".recompute", Phase::Backward, played.stage,
-                   kernels(compute.forward), std::move(reads), {flowing});
+            add_op(compute.name + ".recompute", Phase::Backward, played.stage, kernels(again),
+                   std::move(reads), {flowing});
           },
           [&](const Travel& travel) {
             if (!travel.forward) return;
+            const bool is_kept = !is_whole && (travel.over != Over::TensorParallel ||
+                                               *travel.forward == Collective::ReduceScatter);
+            if (is_kept) {
+              flowing = played.out;
+              return;
+            }
+            std::vector<TensorId> reads = inputs();
             const TensorId out = activation(travel.name + ".again", travel.out);
             add_op(travel.name + ".recompute", Phase::Backward, played.stage,
                    message(*travel.forward, travel.over, flowing, out), std::move(reads), {out});

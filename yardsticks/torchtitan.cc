@@ -60,7 +60,7 @@ Row torchtitan_row(const TableRow& table) {
   if (options.find("Interleaved") != std::string::npos) job.layout.vp = 2;
   job.zero = jobs::Zero::Parameters;
   job.reshard = job.layout.pp == 1;
-  job.recompute = is_small ? jobs::Recompute::Selective : jobs::Recompute::Full;
+  job.recompute = is_small ? jobs::Recompute::Op : jobs::Recompute::Full;
   if (options.find("float8") != std::string::npos) {
     job.precision.products = schedule::Operands::Fp8;
   }

@@ -308,9 +308,7 @@ class TitanReader {
     } else if (mode == "memory_budget") {
       note("activation_checkpoint.mode memory_budget", "counted as none");
     } else if (option == "op") {
-      job_.recompute = jobs::Recompute::Selective;
-      note(std::string(kTitanSelective) + " op",
-           "counted in memory; the time of every second product, which is computed again, is not");
+      job_.recompute = jobs::Recompute::Op;
     } else {
       every(options_.degree(kTitanSelective, 2, 0));
     }

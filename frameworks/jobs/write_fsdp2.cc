@@ -130,6 +130,10 @@ JobWords write_fsdp2(const Job& job) {
   if (job.lora > 0)
     words.notes.emplace_back("adapters are the program's own (PEFT), made before shard()");
   if (l.cp > 1) words.notes.emplace_back("context parallelism is the program's own");
+  if (job.recompute == jobs::Recompute::Op) {
+    words.notes.emplace_back(
+        "recompute=op: the contexts of selective checkpoints are the program's own");
+  }
   return words;
 }
 

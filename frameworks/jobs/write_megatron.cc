@@ -227,7 +227,9 @@ class MegatronWriter {
 
   void recompute() {
     if (job_.recompute == jobs::Recompute::None) return;
-    script_.say(kMegatronRecompute.name, kMegatronRecompute.word(job_.recompute));
+    const bool is_by_op = job_.recompute == jobs::Recompute::Op;
+    script_.say(kMegatronRecompute.name,
+                kMegatronRecompute.word(is_by_op ? jobs::Recompute::Selective : job_.recompute));
     if (job_.recompute != jobs::Recompute::Full) return;
     const bool is_all = job_.recompute_layers == 0;
     script_.say("--recompute-method", is_all ? "uniform" : "block");
@@ -346,6 +348,7 @@ JobWriter megatron_writer() {
                   "optimizer"},
                  {"products", "no argument has f32 multiplied in TF32"},
                  {"kernels", "Transformer Engine fuses what lies between products"},
+                 {"recompute", "its selective recomputation is of attention, not op by op"},
                  {"recompute_layers", "as many layers of each chunk are computed again"},
                  {"lora", "adapters are Megatron-Bridge's, which is started from Python"},
                  {"lora_on", "adapters are Megatron-Bridge's, which is started from Python"},

@@ -187,10 +187,10 @@ class TitanWriter {
     using jobs::Recompute;
     const std::int64_t every = every_which_layer();
     const bool is_whole = job_.recompute == Recompute::Full && every == 1;
-    toml_.say_word(kTitanCheckpoints, job_.recompute == Recompute::None ? "none"
-                                      : is_whole                        ? "full"
-                                                                        : "selective");
-    if (job_.recompute == Recompute::Selective) toml_.say_word(kTitanSelective, "op");
+    const bool is_nothing =
+        job_.recompute == Recompute::None || job_.recompute == Recompute::Selective;
+    toml_.say_word(kTitanCheckpoints, is_nothing ? "none" : is_whole ? "full" : "selective");
+    if (job_.recompute == Recompute::Op) toml_.say_word(kTitanSelective, "op");
     if (job_.recompute == Recompute::Full && !is_whole) {
       toml_.say_word(kTitanSelective, std::to_string(every));
     }
@@ -241,6 +241,7 @@ JobWriter torchtitan_writer() {
                      {"reduce", "mixed_precision_reduce is float32"},
                      {"master", "parameters are held in training.dtype, without a copy"},
                      {"states", "optimizer states have training.dtype"},
+                     {"recompute", "what fused attention computes again needs no word"},
                      {"recompute_layers", "every n-th layer is computed again"},
                      {"lora", "its configuration has no adapters"},
                      {"lora_on", "its configuration has no adapters"},

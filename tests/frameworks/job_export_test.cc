@@ -135,7 +135,7 @@ const std::vector<Drawn> kAnything = {
     {"products", {"own", "tf32", "fp8", "fp4"}},
     {"master", {"4", "2", "0"}},
     {"states", {"8", "6", "4", "2"}},
-    {"recompute", {"none", "selective", "full"}},
+    {"recompute", {"none", "selective", "op", "full"}},
     {"recompute_layers", {"0", "1", "5", "9"}},
     {"zero", {"0", "1", "2", "3"}},
     {"reshard", {"yes", "no"}},
@@ -187,7 +187,6 @@ TEST_F(JobExportTest, WhateverIsWrittenReadsBackAsWasSaid) {
 TEST_F(JobExportTest, AJobThatTheFrameworkCanSayComesBackWhole) {
   const std::vector<Drawn> anywhere = {{"mbs", {"1", "2"}},
                                        {"gbs", {"96", "192"}},
-                                       {"recompute", {"none", "selective", "full"}},
                                        {"imbalance", {"1", "1.25"}},
                                        {"products", {"own", "fp8"}}};
   const std::vector<Drawn> degrees = {
@@ -208,6 +207,7 @@ TEST_F(JobExportTest, AJobThatTheFrameworkCanSayComesBackWhole) {
          {"dp_shard", {"2", "4", "8"}},
          {"zero", {"3"}},
          {"reshard", {"yes", "no"}},
+         {"recompute", {"none", "op", "full"}},
          {"recompute_layers", {"1"}}}}},
       {"megatron",
        kModels,
@@ -219,6 +219,7 @@ TEST_F(JobExportTest, AJobThatTheFrameworkCanSayComesBackWhole) {
          {"bucket", {"160MB", "40MB"}},
          {"overlap_params", {"yes", "no"}},
          {"flash", {"yes", "no"}},
+         {"recompute", {"none", "selective", "full"}},
          {"recompute_layers", {"4"}}}}},
       {"megatron",
        kModels,
@@ -228,6 +229,7 @@ TEST_F(JobExportTest, AJobThatTheFrameworkCanSayComesBackWhole) {
          {"dp_shard", {"2", "4"}},
          {"zero", {"3"}},
          {"reduce", {"f32", "bf16"}},
+         {"recompute", {"none", "selective", "full"}},
          {"optimizer", {"adam", "sgd"}}}}},
       {"deepspeed",
        {"llama3_8b", "llama2_13b"},
@@ -239,6 +241,7 @@ TEST_F(JobExportTest, AJobThatTheFrameworkCanSayComesBackWhole) {
          {"dtype", {"bf16", "f16"}},
          {"grads", {"f32", "bf16"}},
          {"reduce", {"f32", "bf16"}},
+         {"recompute", {"none", "selective", "op", "full"}},
          {"flash", {"yes", "no"}}}}},
       {"deepspeed",
        {"llama3_8b", "mixtral_8x7b"},
@@ -247,6 +250,7 @@ TEST_F(JobExportTest, AJobThatTheFrameworkCanSayComesBackWhole) {
          {"dp_shard", {"2", "4"}},
          {"zero", {"3"}},
          {"prefetch", {"0", "1", "3"}},
+         {"recompute", {"none", "selective", "op", "full"}},
          {"recompute_layers", {"3"}}}}},
   };
   for (const Told& told : all) {

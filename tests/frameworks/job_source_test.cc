@@ -162,11 +162,10 @@ TEST_F(JobSourceTest, TorchtitansOwnFilesSayWhatTheirSourceDoes) {
   EXPECT_EQ(small.zero, Zero::Parameters);
   EXPECT_TRUE(small.reshard);
   EXPECT_EQ(small.batch, (jobs::Batch{.sequence = 8192, .micro = 1, .global = 64}));
-  EXPECT_EQ(small.recompute, Recompute::Selective);
+  EXPECT_EQ(small.recompute, Recompute::Op);
   EXPECT_EQ(small.kernels, jobs::Kernels::Eager);
   EXPECT_EQ(small.precision, jobs::Precision{});
-  EXPECT_THAT(small.notes,
-              ElementsAre(StartsWith("activation_checkpoint.selective_ac_option op: ")));
+  EXPECT_THAT(small.notes, IsEmpty());
 
   // 70B: 64 ranks are 8 x tp 8, eight samples each.
   const Job middle = load_job(data("torchtitan_llama3_70b.toml") + ":world=64");

@@ -170,9 +170,9 @@ TEST(JobMemoryTest, FrameworksKeepWhatTheirSourcesSay) {
   // FSDP2 in a pipeline keeps whole sums until the last micro-batch; Megatron does not.
   EXPECT_EQ(as("fsdp", "dp=2,pp=2,gbs=8,zero=3").gradients, Bytes(4 * (656 + 256)));
   EXPECT_EQ(as("megatron", "dp=2,pp=2,gbs=8,zero=3").gradients, Bytes(2 * (656 + 256)));
-  // torchtitan's selective recomputation, per token: input and last product 2 x 8, queries, values and what
+  // Recomputation by op, per token: input and last product 2 x 8, queries, values and what
   // attention gives 3 x 8, the first product of the network 16.
-  EXPECT_EQ(as("fsdp", "gbs=2,recompute=selective").activations,
+  EXPECT_EQ(as("fsdp", "gbs=2,recompute=op").activations,
             Bytes(2 * 4 * 2 * (16 + 24 + 16) + 4 * 2 * 16));
 }
 

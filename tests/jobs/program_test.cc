@@ -115,6 +115,9 @@ INSTANTIATE_TEST_SUITE_P(
         "qwen3_0.6b:pp=2,dp=2,gbs=8,overlap_grads=no", "llama3_8b:pp=2,vp=2,dp=2,gbs=8",
         "llama3_8b:pp=2,dp=2,gbs=8,zero=1,grads=bf16,reduce=bf16",
         "llama3_8b:dp_shard=4,grads=bf16,reduce=bf16", "llama3_8b:dp=4,gbs=16,recompute=full",
+        "llama3_8b:dp_shard=4,recompute=op", "llama3_8b:tp=4,dp=2,recompute=op,flash=no",
+        "llama3_8b:cp=2,dp=2,recompute=op,kernels=eager", "mixtral_8x7b:ep=4,dp=4,recompute=op",
+        "llama3_8b:pp=2,vp=2,schedule=zbv,tp=2,dp=2,gbs=8,recompute=op,lora=16",
         "llama3_8b:tp=4,dp=2,recompute=full,recompute_layers=4", "mixtral_8x7b:ep=4,dp=4",
         "gpt_oss_20b:ep=8,tp=2,dp=4", "deepseek_v3:ep=8,dp=8,tp=1", "vit_b16:dp=8,mbs=32",
         "gpt3_175b:tp=8,pp=8,dp=1,gbs=8", "llama3_8b:pp=4,layers=10/9/9/4,gbs=8,dp=1",
@@ -296,6 +299,27 @@ TEST(JobProgramTest, APlanWithoutTheSumOfTiedWeightsIsNotTheJob) {
   const auto found = verify(program, plan, schedule.merge);
   ASSERT_FALSE(found.empty());
   EXPECT_EQ(found.front().message, "program: op model.embed_tokens.weight.grad.tied is missing");
+}
+
+// Keys, attention's output and the third product of the network; of narrower products all but the last one.
+TEST(JobProgramTest, ByOpEverySecondProductIsComputedAgain) {
+  const auto again = [](const std::string& text) {
+    double products = 0;
+    for (const schedule::Op& op : program_of(parse_job(text)).ops) {
+      if (!op.name.starts_with("model.layers.7.") || !op.name.ends_with(".recompute")) continue;
+      for (const schedule::Kernel& kernel : schedule::kernels_of(op.work)) {
+        const auto* gemm = std::get_if<schedule::GemmWork>(&kernel);
+        if (gemm != nullptr) products += static_cast<double>(gemm->m * gemm->n * gemm->k);
+      }
+    }
+    return products / (512.0 * 4096);  // tokens, width
+  };
+  const std::string job = "llama3_8b:dp_shard=2,gbs=2,seq=512";
+  EXPECT_EQ(again(job), 0);
+  EXPECT_EQ(again(job + ",recompute=op"), 1024 + 4096 + 14336);
+  EXPECT_EQ(again(job + ",recompute=op,kernels=eager"), 1024 + 4096 + 14336);
+  EXPECT_EQ(again(job + ",recompute=op,products=fp8"), 2 * 4096 + 2 * 1024 + 2 * 14336);
+  EXPECT_EQ(again(job + ",recompute=full"), 2 * 4096 + 2 * 1024 + 3 * 14336);
 }
 
 TEST(JobProgramTest, ParametersOfARankAreItsShare) {
