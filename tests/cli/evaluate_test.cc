@@ -117,7 +117,7 @@ TEST(EvaluateTest, GradientsOfAJobAreGroupedAsSomebodyNamesThem) {
   const ordered_json gradients = ask(R"(, "want": "gradients")").at("gradients");
   ASSERT_GT(gradients.size(), 100U);
   ordered_json each = ordered_json::array();
-  for (const ordered_json& one : gradients) each.push_back({one.at("name")});
+  for (const ordered_json& one : gradients) each.push_back(ordered_json::array({one.at("name")}));
   const ordered_json own = ask(R"(, "policy": "per-tensor", "groups": )" + each.dump());
   const ordered_json same = ask(R"(, "policy": "per-tensor")");
   EXPECT_EQ(own.at("step_us"), same.at("step_us")) << own;
