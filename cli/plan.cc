@@ -171,6 +171,14 @@ Asked asked_of(const PlanOptions& options, const std::string& file) {
   return {.inputs = std::move(inputs), .policy = std::move(policy)};
 }
 
+// The policy, or the plan file laid onto this program.
+search::Start start_of(const PlanOptions& options, const Asked& asked,
+                       const schedule::Program& program) {
+  if (options.start.empty()) return asked.policy;
+  return search::NamedSchedule{options.start,
+                               schedule::read_plan_onto(options.start, program).schedule};
+}
+
 }  // namespace
 
 void plan(const PlanOptions& options, std::ostream& out) {
@@ -179,12 +187,7 @@ void plan(const PlanOptions& options, std::ostream& out) {
   const Asked asked = asked_of(options, file);
   predict::Inputs inputs = predict::load_inputs(asked.inputs);
   search::Planner planner(std::move(inputs.program), inputs.machine.costs);
-  search::Start start = asked.policy;
-  if (!options.start.empty()) {
-    start = search::NamedSchedule{
-        options.start, schedule::read_plan_onto(options.start, planner.program()).schedule};
-  }
-  const search::Planned planned = planner.plan(start);
+  const search::Planned planned = planner.plan(start_of(options, asked, planner.program()));
   const search::Candidate& candidate = planned.candidate;
   const schedule::ScheduledProgram& program = planned.program;
   schedule::Plan result{.program = planner.program(),
