@@ -19,6 +19,26 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
+// As it is printed, but for where its lines are broken.
+std::string answer_in_words(const json& answer) {
+  std::string words = "set:";
+  for (const json& line : answer.at("set")) words += " " + line.get<std::string>();
+  if (answer.at("set").empty()) words += " " + answer.at("nothing").get<std::string>();
+  return words + " gives: " + answer.at("gives").get<std::string>() +
+         " left: " + answer.at("left").get<std::string>();
+}
+
+std::string with_single_blanks(const std::string& text) {
+  std::string words;
+  for (const char c : text) {
+    const char blank = c == '\n' ? ' ' : c;
+    if (blank != ' ' || (!words.empty() && words.back() != ' ')) words += blank;
+  }
+  return words;
+}
+
+const std::string kSmallJob = "qwen3_0.6b:dp=2,gbs=2,seq=128 --cluster h100x2";
+
 class PageCommandTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -39,6 +59,13 @@ class PageCommandTest : public ::testing::Test {
     const std::string begin = "<script type=\"application/json\" id=\"report\">";
     const std::size_t from = page.find(begin) + begin.size();
     return json::parse(page.substr(from, page.find("</script>", from) - from));
+  }
+
+  void expect_same_lines(const std::string& command) const {
+    const Ended ended = ask(command + " --html " + file("a.html"));
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    const std::string printed = ended.output.substr(0, ended.output.find("\n\n"));
+    EXPECT_EQ(answer_in_words(figures(file("a.html")).at("answer")), with_single_blanks(printed));
   }
 
   static void expect_refused(const std::string& arguments, const std::string& words) {
@@ -106,36 +133,18 @@ TEST_F(PageCommandTest, TheMemoryOfAWorkloadHasNoDeviceBesideIt) {
   EXPECT_EQ(line.at("capacity_bytes"), nullptr);
 }
 
-// As it is printed, but for where its lines are broken.
-std::string answer_in_words(const json& answer) {
-  std::string words = "set:";
-  for (const json& line : answer.at("set")) words += " " + line.get<std::string>();
-  if (answer.at("set").empty()) words += " " + answer.at("nothing").get<std::string>();
-  return words + " gives: " + answer.at("gives").get<std::string>() +
-         " left: " + answer.at("left").get<std::string>();
-}
-
-std::string with_single_blanks(const std::string& text) {
-  std::string words;
-  for (const char c : text) {
-    const char blank = c == '\n' ? ' ' : c;
-    if (blank != ' ' || (!words.empty() && words.back() != ' ')) words += blank;
-  }
-  return words;
-}
-
-TEST_F(PageCommandTest, APageBeginsWithTheLinesThatItsCommandPrintsFirst) {
+TEST_F(PageCommandTest, APageOfAWorkloadBeginsWithTheLinesThatItsCommandPrintsFirst) {
   for (const std::string command :
-       {"explore --workload resnet50 --cluster a100x16_ib --policies torch-ddp,exact",
-        "explore --workload resnet50 --cluster a100x8 --policies xla",
-        "explore --job qwen3_0.6b:pp=2,dp=4,gbs=16 --cluster h100x8",
-        "plan --workload resnet50 --cluster a100x8",
-        "plan --job qwen3_0.6b:dp=8,gbs=16 --cluster h100x8"}) {
-    const Ended ended = ask(command + " --html " + file("a.html"));
-    ASSERT_EQ(ended.code, 0) << ended.output;
-    const std::string printed = ended.output.substr(0, ended.output.find("\n\n"));
-    EXPECT_EQ(answer_in_words(figures(file("a.html")).at("answer")), with_single_blanks(printed));
+       {"explore --workload mlp --cluster a100x16_ib --policies torch-ddp,exact",
+        "explore --workload mlp --cluster a100x8 --policies xla",
+        "plan --workload mlp --cluster a100x8"}) {
+    expect_same_lines(command);
   }
+}
+
+TEST_F(PageCommandTest, APageOfAJobBeginsWithTheLinesThatItsCommandPrintsFirst) {
+  expect_same_lines("explore --job " + kSmallJob);
+  expect_same_lines("plan --job " + kSmallJob);
 }
 
 TEST_F(PageCommandTest, FsdpHasCurvesOverPrefetchingAndNoneOfBucketSizes) {
