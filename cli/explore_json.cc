@@ -16,41 +16,28 @@ using nlohmann::ordered_json;
 using search::Sweep;
 using search::SweepRow;
 
-// The row of a plan file, with the keys of a policy's.
-ordered_json plan_row_json(const SweepRow& row) {
-  const search::Candidate& plan = row.candidate;
-  const sim::StepSummary& summary = plan.summary;
-  return {{"policy", *plan.plan},
-          {"threshold_bytes", nullptr},
-          {"first_bucket_bytes", nullptr},
-          {"mode", nullptr},
-          {"wait", nullptr},
-          {"buckets", plan.buckets()},
-          {"micro_steps", plan.schedule.merge.micro_steps},
-          {"step_us", to_us(Duration(summary.step_ns))},
-          {"exposed_us", to_us(Duration(summary.exposed_ns))},
-          {"communication_us", to_us(Duration(summary.communication_ns))},
-          {"compute_us", to_us(Duration(summary.compute_ns))},
-          {"resident_bytes", row.resident.count()},
-          {"fits", row.fits},
-          {"spec", nullptr},
-          {"runs", row.said.has_value()},
-          {"as_run", row.is_changed},
-          {"in_words", row_words(row)}};
-}
-
+// The row of a plan file has no options.
 ordered_json row_json(const SweepRow& row) {
+  const search::Candidate& candidate = row.candidate;
+  const sim::StepSummary& summary = candidate.summary;
   const auto size = [](const std::optional<Bytes>& bytes) {
     return bytes ? ordered_json(bytes->count()) : ordered_json(nullptr);
   };
-  const sim::StepSummary& summary = row.candidate.summary;
-  if (row.candidate.plan) return plan_row_json(row);
-  return {{"policy", schedule::name(row.candidate.spec)},
+  ordered_json mode = nullptr;
+  ordered_json wait = nullptr;
+  ordered_json spec = nullptr;
+  if (!candidate.plan) {
+    const schedule::BucketPlacement placed = schedule::placement(candidate.spec);
+    mode = std::string(to_string(placed.mode));
+    wait = std::string(to_string(placed.wait));
+    spec = schedule::to_string(candidate.spec);
+  }
+  return {{"policy", candidate.plan ? *candidate.plan : schedule::name(candidate.spec)},
           {"threshold_bytes", size(row.threshold)},
           {"first_bucket_bytes", size(row.first_bucket)},
-          {"mode", std::string(to_string(schedule::placement(row.candidate.spec).mode))},
-          {"wait", std::string(to_string(schedule::placement(row.candidate.spec).wait))},
-          {"buckets", row.candidate.buckets()},
+          {"mode", mode},
+          {"wait", wait},
+          {"buckets", candidate.buckets()},
           {"micro_steps", micro_steps(row)},
           {"step_us", to_us(Duration(summary.step_ns))},
           {"exposed_us", to_us(Duration(summary.exposed_ns))},
@@ -58,7 +45,7 @@ ordered_json row_json(const SweepRow& row) {
           {"compute_us", to_us(Duration(summary.compute_ns))},
           {"resident_bytes", row.resident.count()},
           {"fits", row.fits},
-          {"spec", schedule::to_string(row.candidate.spec)},
+          {"spec", spec},
           {"runs", row.said.has_value()},
           {"as_run", row.is_changed},
           {"in_words", row_words(row)}};

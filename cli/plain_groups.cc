@@ -52,7 +52,7 @@ class PlainReader {
   bool take(char wanted) {
     const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; };
     while (at_ < line_.size() && is_space(line_[at_])) ++at_;
-    if (at_ == line_.size() || line_[at_] != wanted) return false;
+    if (at_ >= line_.size() || line_[at_] != wanted) return false;
     ++at_;
     return true;
   }
