@@ -1,11 +1,12 @@
-// Prints what a failed DOVETAIL_CHECK collected and aborts, so that a debugger or a core file
-// shows where it happened.
+// Throws what a failed DOVETAIL_CHECK collected. Where an exception is under way already, a second one cannot be thrown: it
+// prints and aborts.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
 
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 
 namespace dovetail::internal {
 
@@ -13,9 +14,12 @@ CheckFailure::CheckFailure(const char* file, int line, const char* condition) {
   message_ << file << ':' << line << ": check failed: " << condition;
 }
 
-CheckFailure::~CheckFailure() {
-  std::fprintf(stderr, "dovetail: %s\n", message_.str().c_str());
-  std::abort();
+CheckFailure::~CheckFailure() noexcept(false) {
+  if (std::uncaught_exceptions() > 0) {
+    std::fprintf(stderr, "dovetail: %s\n", message_.str().c_str());
+    std::abort();
+  }
+  throw CheckError(message_.str());
 }
 
 }  // namespace dovetail::internal

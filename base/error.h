@@ -2,10 +2,11 @@
 //
 //   throw InputError("gpt2.json: /ops/3/work: expected a number, found \"fast\"");   exit code 2
 //   throw DeviceError("rank 1: connection closed during all-reduce of bucket 3");     exit code 3
-//   DOVETAIL_CHECK(a <= b) << a << " > " << b;                                        prints, then aborts
+//   DOVETAIL_CHECK(a <= b) << a << " > " << b;                                        throws CheckError: exit code 70
 //
-// Both exceptions are caught once, in cli/front_door.cc, which prints the message and ends with the exit code.
-// A check stays on in release builds.
+// Caught in cli/front_door.cc, which prints the message and ends with the exit code, and where a caller is served who asks again
+// (evaluate, Python, C++): there a failed check is the error of that one question. A check stays on in release builds. One that
+// fails within a destructor or on a thread without a catcher ends the process with its message.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -26,15 +27,21 @@ class DeviceError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A check that failed: "lower/order.cc:164: check failed: a <= b 3 > 2".
+class CheckError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
 namespace internal {
 
-// Collects the values of a failed check; its destructor prints them and aborts.
+// Collects the values of a failed check; its destructor throws them as a CheckError.
 class CheckFailure {
  public:
   CheckFailure(const char* file, int line, const char* condition);
   CheckFailure(const CheckFailure&) = delete;
   CheckFailure& operator=(const CheckFailure&) = delete;
-  [[noreturn]] ~CheckFailure();
+  [[noreturn]] ~CheckFailure() noexcept(false);
 
   template <class T>
   CheckFailure& operator<<(const T& value) {
