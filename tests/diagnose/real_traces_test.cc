@@ -53,7 +53,9 @@ TEST(PerfettoTest, TheRecordedStepHasPhasesOperatorsBucketsAndCauses) {
     if (name == "thread_name") tracks.insert(event.object("args").string("name"));
     const std::string category = event.has("cat") ? event.string("cat") : "";
     if (category == "phase") phases.push_back(name);
-    if (category == "step") EXPECT_EQ(name, "ProfilerStep#6");
+    if (category == "step") {
+      EXPECT_EQ(name, "ProfilerStep#6");
+    }
     launches += name == "launch" && event.string("ph") == "s" ? 1 : 0;
     if (category != "collective" || name.find(", bucket ") == std::string::npos) continue;
     ++buckets;
