@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """The Python package as a user has it: built as a wheel, installed into a fresh environment, and tried there.
 
-    scripts/check_python.py [--fast] [--keep DIR] [--only WORD,...] [PAGE_OR_NOTEBOOK...]
+    scripts/check_python.py [--rooms BUILD] [--keep DIR] [--only WORD,...] [PAGE_OR_NOTEBOOK...]
 
-  wheel      pip builds it (optimised, with ccache where that is installed; objects stay in build-python)
+  wheel      pip builds it (optimised, with ccache where that is installed; objects stay in build-python), and it holds every
+             machine, workload and public measurement
   tests      tests/python/*.py, outside the source tree
   types      mypy --strict over the installed package, and over a program that uses it
   pages      the Python of docs/python.md and docs/agents.md, block after block
   notebooks  docs/notebooks/*.ipynb from the first cell to the last
 
---fast compiles with -O1, in two thirds of the time: no check asserts a duration.
+--rooms BUILD: compiles the module alone and takes the rest from this build folder (its DOVETAIL_LIBRARY is on): seconds in place of
+minutes, but for this machine's processor, and linked with what is installed here. As it is shipped: without.
 What cannot be fetched here (pandas, mypy, the MCP SDK, nbclient) is skipped by name. --keep DIR: the environment is made there and
 used again. The last line counts. Exit codes: 0 all passed, 1 something failed, 77 no package can be fetched here (a skip).
 
@@ -25,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD_NEEDS = ["scikit-build-core>=0.10", "nanobind>=2.4", "ninja"]
@@ -87,22 +90,44 @@ def environment(folder):
     return python, ""
 
 
-def build_wheel(python, folder, is_fast):
+# What a wheel must hold, by the folder that it is taken from.
+DATA = {"models/clusters": "share/dovetail/models/clusters", "models/workloads": "share/dovetail/models/workloads",
+        "yardsticks/data": "share/dovetail/yardsticks/data", "python/dovetail": "", "python/dovetail_torch": "../dovetail_torch"}
+
+
+def lacking(wheel):
+    """Tracked files that the wheel should hold and does not."""
+    held = set(zipfile.ZipFile(wheel).namelist())
+    listed = run("git", "-C", ROOT, "ls-files", *DATA, capture_output=True, text=True)
+    files = listed.stdout.split() or [str(path.relative_to(ROOT)) for folder in DATA for path in (ROOT / folder).rglob("*.*")]
+    for file in files:
+        folder = next(folder for folder in DATA if file.startswith(folder + "/"))
+        name = os.path.normpath(f"dovetail/{DATA[folder]}/{file.removeprefix(folder + '/')}")
+        if name not in held and "__pycache__" not in name:
+            yield name
+
+
+def build_wheel(python, folder, rooms):
     env = dict(os.environ, CMAKE_BUILD_PARALLEL_LEVEL=str(os.cpu_count()), PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}")
     faster = []
     if shutil.which("ccache"):
         env.setdefault("CMAKE_CXX_COMPILER_LAUNCHER", "ccache")
     else:
         faster = ["-C", "cmake.define.DOVETAIL_PCH=ON"]
-    if is_fast:
-        faster += ["-C", "cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG"]
+    objects = ROOT / "build-python"
+    if rooms:
+        objects = rooms.resolve() / "python"
+        faster = ["-C", f"cmake.define.DOVETAIL_ROOMS={rooms.resolve()}", "-C", "build.targets=_core"]
     for old in folder.glob("*.whl"):
         old.unlink()
     if not check("wheel", python, "-m", "pip", "wheel", ROOT, "--no-deps", "--no-build-isolation", "-w", folder, "-C",
-                 f"build-dir={ROOT / 'build-python'}", *faster, env=env):
+                 f"build-dir={objects}", *faster, env=env):
         return None
     wheel = next(folder.glob("dovetail-*.whl"))
     print(f"check_python: {wheel.name}: {wheel.stat().st_size / 2**20:.1f} MiB")
+    missing = list(lacking(wheel))
+    print("".join(f"check_python: not in the wheel: {name}\n" for name in missing), end="")
+    told("failed" if missing else "passed", "files of the wheel", time.monotonic())
     installed = check("installed", python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--force-reinstall", "--no-deps",
                       wheel)
     return wheel if installed else None
@@ -133,7 +158,7 @@ def python_of(page):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--fast", action="store_true")
+    parser.add_argument("--rooms", type=pathlib.Path, metavar="BUILD")
     parser.add_argument("--keep", type=pathlib.Path)
     parser.add_argument("--only", help="of " + ", ".join(PARTS))
     parser.add_argument("files", nargs="*", type=pathlib.Path, help="pages and notebooks; default: all")
@@ -146,7 +171,7 @@ def main():
     if python is None:
         print(f"check_python: skipped: {why}")
         return 77
-    if "wheel" in parts and build_wheel(python, folder, arguments.fast) is None:
+    if "wheel" in parts and build_wheel(python, folder, arguments.rooms) is None:
         return finish()
     here = fetch_extras(python)
     env = dict(os.environ, DOVETAIL_SOURCE=str(ROOT), DOVETAIL_PROGRESS="off", MPLBACKEND="Agg",

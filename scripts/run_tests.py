@@ -3,6 +3,7 @@
 
   scripts/run_tests.py build-asan                     all tests
   scripts/run_tests.py build -L unit -E Calibration   -L, -R and -E as ctest has them
+  scripts/run_tests.py build --of exec_test sim_test  those of these executables, whether the others are built or not
 
 ctest starts a process for each of 2000 tests, and most of them need less time than that. Here it says which
 tests there are, with their labels and time limits; those of one GoogleTest executable are handed to it in
@@ -75,6 +76,9 @@ def read_tests(options):
     if said.returncode != 0:
         sys.exit(f"run_tests: {said.stderr or said.stdout}")
     for entry in json.loads(said.stdout)["tests"]:
+        program = os.path.basename(entry.get("command", [entry["name"].removesuffix("_NOT_BUILT")])[0])
+        if options.of and program not in options.of:
+            continue
         properties = {item["name"]: item["value"] for item in entry.get("properties", [])}
         if "command" not in entry:
             sys.exit(f"run_tests: {entry['name']} has not been built")
@@ -231,6 +235,7 @@ def main():
     parser.add_argument("folder")
     for flag in "LRE":
         parser.add_argument(f"-{flag}", metavar="REGEX")
+    parser.add_argument("--of", nargs="+", metavar="EXECUTABLE")
     # One more at a time than there are cores: some tests wait for sockets and deadlines.
     parser.add_argument("-j", "--jobs", type=int, default=len(os.sched_getaffinity(0)) + 1)
     parser.add_argument("--longest", type=float, default=30.0, metavar="SECONDS")

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Builds and tests everything, from a bare checkout on. 25 to 50 minutes on two cores, by how fast they are.
+# Builds and tests, from a bare checkout on. 15 minutes on two cores that have nothing else to do.
 #
-#   scripts/test.sh              all steps
-#   scripts/test.sh --quick      for work in between: format, layers, asan
-#   scripts/test.sh tsan tidy    only these steps, in the order below
+#   scripts/test.sh              what continuous integration runs
+#   scripts/test.sh --all        before a release: everything, under an hour; a person runs it
+#   scripts/test.sh --quick      for work in between: format, layers, build, test
+#   scripts/test.sh tsan tidy    only these steps, in the order below; with --all as they are there
 #
 #   setup    install what is missing (scripts/setup.sh)
 #   format   clang-format finds nothing to change
 #   layers   who may include whom (scripts/check_layers.py)
-#   build    the release preset, warnings are errors: the tool, the C++ library, the benchmarks, and the tests of
-#            step `test`; with the CUDA module where nvcc is installed
-#   asan     every test, under the address and undefined-behaviour sanitizers (the tests' own code under
-#            the former only)
-#   test     what depends on optimised code: the tests of exec/ and sim/ in the release build, every case of
-#            the property tests of exec/ and schedule/ and of predictions under disturbance, and the tests
-#            of the front door with the release tool
-#   tsan     tests of exec/, the only room with threads, under the thread sanitizer
-#   tidy     clang-tidy over the rooms (.clang-tidy, scripts/tidy.py)
+#   build    the release preset, warnings are errors, indices of vectors and views are checked: the tool, the C++ library, the
+#            benchmarks and all tests; with the CUDA module where nvcc is installed
+#   test     all tests, in that build
+#   asan     under the address, leak and undefined-behaviour sanitizers: the tests of what reads foreign bytes or counts bytes, and of
+#            exec/; of the others one executable, drawn by the commit. --all: every test
+#   tsan     tests of exec/, the only room with threads, under the thread sanitizer; where nothing that it builds on has changed since
+#            the last full check this is a skip. --all: always
+#   tidy     clang-tidy over what has changed since the last full check (.clang-tidy, scripts/tidy.py). --all: over all rooms
 #   readme   the commands of README.md and docs/ print what they show (scripts/check_readme.py)
 #   torch    capture, plan, apply, train and compare in real PyTorch (scripts/check_torch.py). Installs
 #            Debian's python3-torch where it is missing: 170 packages, 147 MB to fetch, 634 MB on disk
@@ -24,13 +24,15 @@
 #            chromium-driver where they are missing: 131 MB to fetch, 440 MB on disk
 #   package  a Debian package of step `build`, installed and run in a fresh Debian 12, and a foreign program built
 #            against the installed C++ library (scripts/check_package.sh). Installs Debian's mmdebstrap where it is missing
-#   python   the Python package as a wheel in a fresh environment, its tests, types, pages and notebooks
-#            (scripts/check_python.py): compiles the tool once more, as code that a library may hold, and fetches
-#            about 150 MB of Python packages
+#   python   the Python package as a wheel in a fresh environment, its tests, types, pages and notebooks (scripts/check_python.py), of
+#            the libraries of step `build`; fetches about 150 MB of Python packages. --all: compiled as it is shipped
 #   demo     the short demonstration (scripts/demo.sh)
 #
-# They run one after the other, except that torch, report, package and python run beside tidy and readme, and so does the demo:
-# of the two cores they use less than one, and none asserts a time. The sanitizer builds begin early, where a core is idle.
+# docs/checks.md says which step finds which kind of fault. The last full check is the commit that scripts/last_full_check names:
+# --all, where all of it passed, writes it there. Where that commit is not known here, everything counts as changed.
+#
+# The sanitizer builds take what the steps before them leave of the cores; torch, report, package, python and the demo run beside
+# the tests under sanitizers: none asserts a time.
 # A failed step does not stop the others, only those that need it. A test that takes over 30 s, also
 # alone, counts as failed: it wants to be split. Exit status 1 if anything failed, 2 for a step that does not exist.
 # Where the time went stands at the end, and the last line counts: each test of each run, and each step
@@ -41,9 +43,17 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
 readonly all_steps=(setup format layers build asan test tsan tidy readme torch report package python demo)
-readonly quick_steps=(format layers asan)
+readonly quick_steps=(format layers build test)
+# Which read foreign bytes or count bytes, and exec's.
+readonly asan_tests=(base_test json_fuzz_test corpus_test kineto_test imports_test hlo_test schedule_test models_test traces_test
+  traces_golden_test job_source_test lower_test verify_test policies_test schedule_property_test exec_test exec_property_test
+  emulated_device_test emulated_test)
+# Of these one more, by the commit.
+readonly asan_drawn=(sim_test search_test calibrate_test testbed_test predict_test diagnose_test jobs_test report_test step_test
+  exec_jobs_test yardsticks_test)
+readonly tsan_tests=(exec_test exec_property_test)
+readonly threaded=(exec base/parallel.h tests/exec tests/support cmake CMakeLists.txt CMakePresets.json)
 readonly longest_test=30  # seconds
-readonly root=$PWD
 
 jobs=$(nproc)
 passed=0
@@ -51,12 +61,14 @@ failed=0
 skipped=0
 summary=()
 slowest=()  # lines "SECONDS RUN NAME"
+all=
+[[ ${1:-} == --all ]] && all=yes && shift
 wanted=("$@")
 [[ $# -eq 0 ]] && wanted=("${all_steps[@]}")
 [[ $# -eq 1 && $1 == --quick ]] && wanted=("${quick_steps[@]}")
 for name in "${wanted[@]}"; do
   [[ " ${all_steps[*]} " == *" $name "* ]] && continue
-  echo "test.sh: there is no step $name; there are ${all_steps[*]}, and --quick" >&2
+  echo "test.sh: there is no step $name; there are ${all_steps[*]}, --all and --quick" >&2
   exit 2
 done
 
@@ -140,12 +152,29 @@ build_release() {
   local cuda=AUTO cold=OFF
   { command -v nvcc || [[ -x /usr/local/cuda/bin/nvcc ]]; } >/dev/null && cuda=ON
   [[ -e /dev/nvidiactl ]] || cold=ON
-  configure release -D DOVETAIL_CUDA="$cuda" -D DOVETAIL_CUDA_COLD="$cold" -D DOVETAIL_LIBRARY=ON &&
-    build build dovetail dovetail_library dovetail_benchmarks advice_test testbed_test exec_test exec_property_test schedule_property_test sim_test
+  configure release -D DOVETAIL_CUDA="$cuda" -D DOVETAIL_CUDA_COLD="$cold" -D DOVETAIL_LIBRARY=ON \
+    -D CMAKE_CXX_FLAGS=-D_GLIBCXX_ASSERTIONS && build build all
 }
 
-build_asan() { configure_asan && with_large_pages build build-asan all; }
-build_tsan() { configure tsan && with_large_pages build build-tsan exec_test exec_property_test; }
+# Whether any of these paths differs from the last full check.
+last_full_check=$(cat scripts/last_full_check)
+git cat-file -e "$last_full_check^{commit}" 2>/dev/null || last_full_check=
+changed() {
+  [[ -n $all || -z $last_full_check ]] && return 0
+  [[ -n $(git diff --name-only "$last_full_check" -- "$@"; git ls-files --others --exclude-standard -- "$@") ]]
+}
+
+# The tests that go under the address sanitizer, as arguments of build.
+for_asan() {
+  [[ -n $all ]] && echo all && return
+  local commit
+  commit=$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0)
+  echo "${asan_tests[@]}" "${asan_drawn[$((16#$commit % ${#asan_drawn[@]}))]}"
+}
+read -r -a asan_targets < <(for_asan)
+
+build_asan() { configure_asan && with_large_pages build build-asan "${asan_targets[@]}"; }
+build_tsan() { configure tsan && with_large_pages build build-tsan "${tsan_tests[@]}"; }
 
 # The sanitizer builds begin with the first steps, and one begins when the other has ended: they take what the step
 # before them leaves of the cores, which configuring, linking and the last file of a build do not fill.
@@ -160,7 +189,11 @@ tsan_build() {
   check "tsan build" build_tsan
 }
 
-tidy() { cmake --preset tidy --log-level=NOTICE && scripts/tidy.py build-tidy; }
+tidy() {
+  local since=()
+  [[ -n $all || -z $last_full_check ]] || since=(--since "$last_full_check")
+  cmake --preset tidy --log-level=NOTICE && scripts/tidy.py build-tidy "${since[@]}"
+}
 
 # or_skip COMMAND...: exit status 77 is a skip, whose reason the command has said.
 or_skip() {
@@ -193,8 +226,12 @@ installing() {
   step torch check_with --torch python3-torch scripts/check_torch.py --tool build/dovetail
   step report check_with --browser chromium scripts/check_report.py --tool build/dovetail
   step package check_with --package mmdebstrap scripts/check_package.sh --build build
-  step python or_skip scripts/check_python.py --fast
+  local rooms=(--rooms build)
+  [[ -n $all ]] && rooms=()
+  step python or_skip scripts/check_python.py "${rooms[@]}"
 }
+
+readme() { step readme scripts/check_readme.py; }
 
 demonstration() { step demo scripts/demo.sh --short; }
 
@@ -240,26 +277,35 @@ told_of() {
 }
 
 readonly started=$SECONDS
+[[ -n $all ]] && export DOVETAIL_DRAWN=10000  # cases of tests that draw them
 step setup scripts/setup.sh
 fetch_ahead >/dev/null 2>&1 &
 fetching=$!
+if is_wanted tsan && ! changed "${threaded[@]}"; then
+  echo "tsan: skipped: nothing with threads has changed since $last_full_check"
+  skipped=$((skipped + 1))
+  wanted=("${wanted[@]/#tsan/}")
+fi
 is_wanted asan && beside asan_build
 is_wanted tsan && beside tsan_build
 step format scripts/format.sh --check
 step layers scripts/check_layers.py
 step build build_release
-is_wanted asan && told_of asan_build && tests asan build-asan
-if is_wanted test; then
-  tests "test" build -L 'unit|property'
-  [[ -d build-asan ]] && DOVETAIL_TOOL=$root/build/dovetail tests "test tool" build-asan -L tool
-fi
-# Whole calibrations and trainings only take minutes there: what they run has tests of its own.
-is_wanted tsan && told_of tsan_build && tests tsan build-tsan -L 'unit|property' -E 'Calibration|LawTest'
+beside readme
+is_wanted test && tests "test" build
+is_wanted asan && told_of asan_build
+is_wanted tsan && told_of tsan_build
 wait "$fetching"
 beside installing
 beside demonstration
+if is_wanted asan; then
+  # Scripts find the same under any build.
+  if [[ -n $all ]]; then tests asan build-asan; else tests asan build-asan --of "${asan_targets[@]}" -E 'CheckLayers|CheckRules|RunTests'; fi
+fi
+# Whole calibrations and trainings only take minutes there: what they run has tests of its own.
+is_wanted tsan && tests tsan build-tsan --of "${tsan_tests[@]}" -E 'Calibration|LawTest'
 step tidy with_large_pages tidy
-step readme scripts/check_readme.py
+told_of readme
 told_of installing
 told_of demonstration
 
@@ -267,6 +313,10 @@ printf '\n==== the slowest tests\n'
 printf '%s\n' "${slowest[@]}" | sort -rn | head -n 12 | awk 'NF { printf "%8.1f s  %-10s %s\n", $1, $2, $3 }'
 printf '\n==== where the time went: %d s\n' $((SECONDS - started))
 printf '%s\n' "${summary[@]}"
+if [[ -n $all && $failed -eq 0 && ${wanted[*]} == "${all_steps[*]}" && -z $(git status --porcelain --untracked-files=no) ]]; then
+  git rev-parse HEAD >scripts/last_full_check
+  echo "scripts/last_full_check names this commit now: commit it"
+fi
 ((skipped > 0)) && echo "$skipped skipped, listed above: this machine or this build lacks what they need"
 echo "$passed passed, $failed failed"
 ((failed == 0))
