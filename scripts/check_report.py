@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Opens the HTML reports of dovetail in a real browser: headless Chromium, driven by scripts/browser.py.
 
-    scripts/check_report.py [--tool build/dovetail] [--keep DIR]
+    scripts/check_report.py [--tool build/dovetail] [--keep DIR] [--only NAME,...]
 
 Makes the reports of real commands, one of them with hostile names, and for each of them, in light and in dark, at 400 and
 at 1600 pixels: no message in the console, nothing loaded, every chart drawn and not empty, nothing wider than the page, text that
 can be told from its ground. Then hover, zoom by button, key and wheel, and the keyboard's way through the marks. Figures on the page are
-those of the command's own JSON. --keep leaves the reports, screenshots and a PDF.
+those of the command's own JSON. --keep leaves the reports, screenshots and a PDF. --only explore,host: these alone, without what others write.
 
 The last line counts. Exit codes: 0 all passed, 1 something failed, 77 no browser here (a skip, with the reason).
 
@@ -411,7 +411,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tool", default=os.environ.get("DOVETAIL_TOOL", str(ROOT / "build" / "dovetail")))
     parser.add_argument("--keep", help="folder for the files, instead of a temporary one")
+    parser.add_argument("--only", type=lambda words: words.split(","), default=list(REPORTS), help="of " + ", ".join(REPORTS))
     options = parser.parse_args()
+    if unknown := set(options.only) - set(REPORTS):
+        parser.error(f"no report {', '.join(sorted(unknown))}")
     if missing():
         print(f"skipped: report: {missing()}")
         return 77
@@ -422,7 +425,8 @@ def main():
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "hostile.program").write_text(json.dumps(hostile_program()))
         make(pathlib.Path(options.tool).resolve(), folder, f"import kineto {TRACE} -o {STEP}", checks)
-        for name, (command, wanted) in REPORTS.items():
+        for name in options.only:
+            command, wanted = REPORTS[name]
             printed = make(pathlib.Path(options.tool).resolve(), folder, command, checks)
             try:
                 check_report(browser, checks, folder, name, wanted, printed, options.keep)

@@ -132,6 +132,11 @@ class Commands(unittest.TestCase):
             self.assertEqual(pathlib.Path(machine.save(os.path.join(folder, "saved.json"))).read_text(encoding="utf-8"),
                              pathlib.Path(file).read_text(encoding="utf-8"))
 
+    def test_the_public_measurements_of_yardsticks_are_installed(self):
+        found = command("validate", "public", "--json")
+        self.assertEqual(found["rows"][0]["yardstick"], "nanotron")
+        self.assertGreater(found["rows"][0]["rows"], 1000)
+
     def test_diagnose_is_that_of_the_command(self):
         trace = dv.Trace(TRACES / "ddp-resnet50-a100x2-rank0.json.gz")
         found = dv.diagnose(trace)
