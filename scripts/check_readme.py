@@ -10,7 +10,8 @@
 #
 #   $ build/dovetail ...   is run, and its output must be what stands below it; a line "..." there stands
 #   $ python3 docs/...     for any number of lines
-#   $ dovetail ...         is run, and must end with exit code 0; no output is shown
+#   $ dovetail ...         is run, and must end with exit code 0; no output is shown. Of an explore that takes over
+#                          10 s what it found until then is enough (Ctrl-C, exit code 130)
 #   anything else          is a command for the reader, as is a block with a command that measures (run,
 #                          calibrate) or needs files of one: its output is that of the machine it names
 #
@@ -21,6 +22,7 @@ import difflib
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,13 +31,22 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(?<=^```\n)(\$ .*?)(?=^```)", re.DOTALL | re.MULTILINE)
 SHOWN = ("build/dovetail ", "python3 docs/")
 MEASURES = re.compile(r"dovetail (run|calibrate) |measured\.json|here\.json|--netns|mpirun|srun|torchrun")
+LONGEST = 10  # seconds of an explore whose output no page shows
 
 
 def run(command, tool, folder):
+    """What it prints, and its exit code."""
     words = re.sub(r"(^|\| |&& )(build/)?dovetail ", rf"\1{tool} ", command)
-    ended = subprocess.run(words, shell=True, env=dict(os.environ, DOVETAIL_PROGRESS="off", COLUMNS="100"), cwd=folder, text=True, check=False,
-                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    return ended.stdout.replace(str(tool), "dovetail"), ended.returncode
+    with subprocess.Popen(words, shell=True, env=dict(os.environ, DOVETAIL_PROGRESS="off", COLUMNS="100"), cwd=folder, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True) as process:
+        try:
+            printed = process.communicate(timeout=LONGEST if command.startswith("dovetail explore ") else None)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGINT)
+            printed = process.communicate()[0]
+            stopped = process.returncode in (130, -signal.SIGINT) and "what was found so far follows" in printed
+            return printed, 0 if stopped else process.returncode
+    return printed.replace(str(tool), "dovetail"), process.returncode
 
 
 def matches(shown, printed):
