@@ -3,7 +3,8 @@
 
   scripts/plant_faults.py                    in a clone of HEAD in a temporary folder: the faults that need no building
   scripts/plant_faults.py --tree DIR         in DIR itself, with its build folders, so that only what a fault touches is
-                                             compiled; every file is as it was at the end, and what was built of it
+                                             compiled; every file is as it was at the end, and what was built of it. Nobody
+                                             edits or commits there meanwhile
   scripts/plant_faults.py --tree DIR race asan   these alone, by name or step
   scripts/plant_faults.py --check            only whether each fault can still be planted and stands in docs/faults.md
 

@@ -299,8 +299,7 @@ TEST_F(CommandLineTest, WordsThatPeopleTypeAreKnown) {
 
 TEST_F(CommandLineTest, AFamilyIsAMachineOfAnySize) {
   const std::string plan = path("plan.json");
-  const Ended planned =
-      ask("plan --workload llama2_7b --cluster h100x64 --policy torch-ddp -o " + plan);
+  const Ended planned = ask("plan --workload mlp --cluster h100x64 --policy torch-ddp -o " + plan);
   EXPECT_EQ(planned.code, 0) << planned.output;
   EXPECT_THAT(
       planned.output,

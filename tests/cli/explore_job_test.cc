@@ -206,24 +206,24 @@ TEST(ExploreJobTest, RefusalsAreOneLine) {
 
 // The line that explore prints, followed for each target: what is written is what was best.
 TEST(ExportJobTest, FollowsTheLineOfExplore) {
-  const std::string text = explored("llama3_8b:dp_shard=8,seq=2048,gbs=8", "h100x8");
+  const std::string text = explored("qwen3_0.6b:dp_shard=2,seq=512,gbs=2", "h100x2");
   const std::size_t at = text.find("next: dovetail export --job \"");
   ASSERT_NE(at, std::string::npos) << text;
   const std::string job = text.substr(at + 29, text.find('"', at + 29) - at - 29);
-  EXPECT_THAT(job, ::testing::StartsWith("llama3_8b:"));
+  EXPECT_THAT(job, ::testing::StartsWith("qwen3_0.6b:"));
   const std::string path =
       ::testing::TempDir() + "export_job." + std::to_string(::getpid()) + ".toml";
   ExportCommandOptions options{.job = job,
                                .target = "torchtitan",
                                .output = path,
-                               .cluster = "h100x8",
+                               .cluster = "h100x2",
                                .data_dir = DOVETAIL_DATA_DIR};
   std::ostringstream out;
   export_plan(options, out);
   EXPECT_THAT(out.str(),
               HasSubstr(": a job as TOML, for torchtitan 0.2.2\npredicted (simulated) "));
   EXPECT_THAT(out.str(), HasSubstr("to see it: dovetail explore --job " + path + " --cluster"));
-  EXPECT_THAT(explored(path, "h100x8"), HasSubstr("as asked"));
+  EXPECT_THAT(explored(path, "h100x2"), HasSubstr("as asked"));
   std::filesystem::remove(path);
 }
 

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "tests/cli/asked.h"
+#include "tests/support/job_models.h"
 
 namespace dovetail::testing {
 namespace {
@@ -37,7 +38,7 @@ std::string with_single_blanks(const std::string& text) {
   return words;
 }
 
-const std::string kSmallJob = "qwen3_0.6b:dp=2,gbs=2,seq=128 --cluster h100x2";
+const std::string kSmallJob = kShortLlama + ":dp=2,gbs=2,seq=128 --cluster h100x2";
 
 class PageCommandTest : public ::testing::Test {
  protected:
@@ -81,7 +82,7 @@ class PageCommandTest : public ::testing::Test {
 // A timeline of two stages: what they send each other are arrows between their compute streams.
 TEST_F(PageCommandTest, APipelineShowsItsBubbleAndItsMessages) {
   const std::string policy = " --policy pipeline:stages=2,k=4 --html ";
-  ASSERT_EQ(ask("plan --workload resnet50 --cluster a100x8" + policy + file("pp.html")).code, 0);
+  ASSERT_EQ(ask("plan --workload resnet18 --cluster a100x8" + policy + file("pp.html")).code, 0);
   const json report = figures(file("pp.html"));
   const json& line = report.at("timelines").at(0);
   EXPECT_EQ(report.at("usual"), nullptr);  // DDP's default trains another batch
@@ -104,10 +105,10 @@ TEST_F(PageCommandTest, APipelineShowsItsBubbleAndItsMessages) {
 }
 
 TEST_F(PageCommandTest, TheMemoryOfAJobOverTimeReachesThePeakOfItsRow) {
-  ASSERT_EQ(
-      ask("explore --job qwen3_0.6b:pp=2,dp=4,gbs=16 --cluster h100x8 --html " + file("j.html"))
-          .code,
-      0);
+  ASSERT_EQ(ask("explore --job " + kShortLlama + ":pp=2,dp=2,gbs=8 --cluster h100x4 --html " +
+                file("j.html"))
+                .code,
+            0);
   const json report = figures(file("j.html"));
   const json& jobs = report.at("results").at(0);
   std::int64_t most = 0;

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <sstream>
@@ -39,32 +40,42 @@ TEST(ValidateTest, PrintsARowPerSource) {
               HasSubstr("megatron-bridge: 3 rows without a job: SFT Performance is not priced\n"));
 }
 
+// The public tables with so many of their rows.
+std::string few_rows(const std::string& name, std::size_t rows) {
+  namespace fs = std::filesystem;
+  const std::string folder = ::testing::TempDir() + "/validate_" + name;
+  fs::create_directories(folder);
+  for (const fs::directory_entry& entry : fs::directory_iterator(public_tables().folder)) {
+    const std::string table = read_file(entry.path().string());
+    std::size_t end = entry.path().extension() == ".csv" ? 0 : table.size();
+    for (std::size_t line = 0; line <= rows; ++line) {
+      end = std::min(table.find('\n', end), table.size() - 1) + 1;
+    }
+    write_file(folder + "/" + entry.path().filename().string(), table.substr(0, end));
+  }
+  return folder;
+}
+
+// Tables of no rows, but three of MLPerf's, of one sample a GPU on 8, 16 and 32.
+std::string three_sizes() {
+  const std::string folder = few_rows("three_sizes", 0);
+  std::string table = read_file(folder + "/mlperf_llama31.csv");
+  for (const char* const gpus : {"8", "16", "32"}) {
+    table += std::string("5.1,us,made up,llama31_8b,B200,") + gpus + "," + gpus +
+             ",1,8192,1,1,,500,,config.sh,fp8,1,1,1,1,1,,no,no,no\n";
+  }
+  write_file(folder + "/mlperf_llama31.csv", table);
+  return folder;
+}
+
 TEST(ValidateTest, WritesTheSameAsJson) {
   ValidateOptions options = public_tables();
+  options.folder = few_rows("few", 20);
   options.document.json = true;
   const std::string text = validated(options);
   EXPECT_THAT(text, HasSubstr("\"schema\": \"dovetail.validate/1\""));
   EXPECT_THAT(text, HasSubstr("\"yardstick\": \"torchtitan\""));
   EXPECT_THAT(text, HasSubstr("\"fit_right_percent\": null"));
-}
-
-// Tables of no rows, but three of MLPerf's, of one sample a GPU on 8, 16 and 32.
-std::string three_sizes() {
-  namespace fs = std::filesystem;
-  const std::string folder = ::testing::TempDir() + "/validate_three_sizes";
-  fs::create_directories(folder);
-  for (const fs::directory_entry& entry : fs::directory_iterator(public_tables().folder)) {
-    const std::string table = read_file(entry.path().string());
-    std::string kept = table.substr(0, table.find('\n') + 1);
-    if (entry.path().filename() == "mlperf_llama31.csv") {
-      for (const char* const gpus : {"8", "16", "32"}) {
-        kept += std::string("5.1,us,made up,llama31_8b,B200,") + gpus + "," + gpus +
-                ",1,8192,1,1,,500,,config.sh,fp8,1,1,1,1,1,,no,no,no\n";
-      }
-    }
-    write_file(folder + "/" + entry.path().filename().string(), kept);
-  }
-  return folder;
 }
 
 TEST(ValidateTest, PrintsHowStepsScaleOverGpus) {

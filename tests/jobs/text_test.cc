@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "jobs/decisions.h"
 #include "jobs/program.h"
+#include "tests/support/job_models.h"
 
 namespace dovetail::jobs {
 namespace {
@@ -53,21 +54,20 @@ TEST(JobTextTest, OptionsWithoutEffectAreAsTheyAreByThemselves) {
   struct Said {
     std::string with, without;
   };
+  // Of a model of four layers.
   for (const Said& one : std::vector<Said>{
-           {"llama3_8b:dp=2,sp=no,async_tp=yes,exchange=ring,imbalance=2", "llama3_8b:dp=2"},
-           {"llama3_8b:dp=2,prefetch=3,reshard=no,overlap_params=no", "llama3_8b:dp=2"},
-           {"llama3_8b:dp_shard=2,bucket=1MiB,overlap_grads=no,overlap_params=no",
-            "llama3_8b:dp_shard=2"},
-           {"llama3_8b:dp=2,zero=3", "llama3_8b:dp_shard=2"},
-           {"llama3_8b:pp=2,layers=16/16", "llama3_8b:pp=2"},
-           {"llama3_8b:dp_shard=2,zero=1", "llama3_8b:dp=2,zero=1"},
-           {"llama3_8b:dp=2,recompute_layers=3", "llama3_8b:dp=2"},
-           {"llama3_8b:dp=2,recompute=full,recompute_layers=32", "llama3_8b:dp=2,recompute=full"},
-           {"llama3_8b:pp=2,vp=2,recompute=full,recompute_layers=8",
-            "llama3_8b:pp=2,vp=2,recompute=full"},
-           {"llama3_8b:dp=2,overlap_grads=no,bucket=1MiB", "llama3_8b:dp=2,overlap_grads=no"}}) {
-    const Job with = parse_job(one.with);
-    const Job without = parse_job(one.without);
+           {"dp=2,sp=no,async_tp=yes,exchange=ring,imbalance=2", "dp=2"},
+           {"dp=2,prefetch=3,reshard=no,overlap_params=no", "dp=2"},
+           {"dp_shard=2,bucket=1MiB,overlap_grads=no,overlap_params=no", "dp_shard=2"},
+           {"dp=2,zero=3", "dp_shard=2"},
+           {"pp=2,layers=2/2", "pp=2"},
+           {"dp_shard=2,zero=1", "dp=2,zero=1"},
+           {"dp=2,recompute_layers=3", "dp=2"},
+           {"dp=2,recompute=full,recompute_layers=4", "dp=2,recompute=full"},
+           {"pp=2,vp=2,recompute=full,recompute_layers=1", "pp=2,vp=2,recompute=full"},
+           {"dp=2,overlap_grads=no,bucket=1MiB", "dp=2,overlap_grads=no"}}) {
+    const Job with = parse_job(testing::kShortLlama + ":" + one.with);
+    const Job without = parse_job(testing::kShortLlama + ":" + one.without);
     EXPECT_NE(with, without);
     EXPECT_EQ(in_effect(with), in_effect(without)) << one.with << " " << to_string(in_effect(with));
     EXPECT_EQ(in_effect(without), without) << one.without;
