@@ -433,7 +433,7 @@ def main():
                 if name == "explore":
                     check_explore_figures(browser, checks, json.loads(printed))
             except BrowserError as error:
-                checks.expect(False, f"{name}: {error}")
+                checks.expect(False, f"{name}: {error}; console: {browser.console()}")
     print(f"{checks.passed} passed, {checks.failed} failed")
     return 1 if checks.failed else 0
 

@@ -151,9 +151,8 @@ def plant_all(faults, tree, is_clone, once):
             outcomes[fault] = plant(fault, tree)
         show(fault, outcomes[fault])
     found = [fault for fault, outcome in outcomes.items() if outcome.verdict == "found"]
-    planted = [fault for fault in faults if outcomes[fault].verdict != "skipped" and fault.target]
-    if once:
-        for fault in planted:  # nothing that is built has a fault
+    for fault in faults:  # nothing that is built has a fault
+        if fault.target and outcomes[fault].verdict != "skipped":
             build(fault, tree)
     failing = [] if once else passes_without(found, tree)
     missed = sum(outcome.verdict == "NOT FOUND" for outcome in outcomes.values())
