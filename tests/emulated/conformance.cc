@@ -3,6 +3,10 @@
 // Sources: CUDA Runtime API reference 13.0, CUDA C++ Programming Guide, NCCL 2.28 user guide, cuBLAS
 // 13.0 documentation; the emulation names the section where it enforces a rule.
 //
+// Measured on 2026-11-28 on an H100 80GB HBM3 (driver 580.159.04, CUDA 13.0, NCCL 2.28.9): all 36 hold as they
+// stand here. One, on the last error after "not ready", was the other way round until then; it asks a stream, and
+// the emulation takes events to answer alike.
+//
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/emulated/conformance.h"
 
@@ -121,10 +125,10 @@ void last_error_is_reset(Bench& b) {
   b.expect(cudaGetLastError(), cudaErrorInvalidDevice, "cudaGetLastError");
   b.expect(cudaGetLastError(), cudaSuccess, "cudaGetLastError again");
 }
-void not_ready_is_a_last_error(Bench& b) {
+void not_ready_is_no_last_error(Bench& b) {
   b.occupy(b.one);
   b.expect(cudaStreamQuery(b.one), cudaErrorNotReady, "cudaStreamQuery");
-  b.expect(cudaGetLastError(), cudaErrorNotReady, "cudaGetLastError");
+  b.expect(cudaGetLastError(), cudaSuccess, "cudaGetLastError");
 }
 void out_of_memory(Bench& b) {
   void* none = nullptr;
@@ -393,7 +397,7 @@ void a_short_leading_dimension(Bench& b) {
 constexpr Probe kProbes[] = {
     {"a device that is not there is refused", device_out_of_range},
     {"asking for the last error resets it", last_error_is_reset},
-    {"\"not ready\" is kept as the last error", not_ready_is_a_last_error},
+    {"\"not ready\" is not kept as the last error", not_ready_is_no_last_error},
     {"memory that cannot be had is refused, and the device goes on", out_of_memory},
     {"freeing nothing is allowed", free_of_nothing},
     {"allocations are aligned to 256 bytes", alignment},

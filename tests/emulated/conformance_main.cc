@@ -1,6 +1,6 @@
 // Prints one line per probe; exit code 1 if an answer differs, 3 where there is no GPU.
 //
-//   pass    "not ready" is kept as the last error
+//   pass    "not ready" is not kept as the last error
 //   DIFFERS a fork must join: cudaStreamEndCapture: code 0 instead of 904
 //
 // SPDX-License-Identifier: Apache-2.0

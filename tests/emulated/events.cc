@@ -137,7 +137,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (state->capture != nullptr) return report(cudaErrorCapturedEvent);
   if (const cudaError_t broken = emulated::state_of(state->device)) return report(broken);
   const emulated::TaskRef last = state->last;
-  if (!Machine::instance().is_done_soon(lock, last)) return report(cudaErrorNotReady);
+  if (!Machine::instance().is_done_soon(lock, last)) return cudaErrorNotReady;
   emulated::merge(Machine::instance().host[state->device], state->clock);
   return cudaSuccess;
 }

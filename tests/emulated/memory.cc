@@ -189,8 +189,8 @@ const char* cudaGetErrorString(cudaError_t error) {
   std::snprintf(words, sizeof words, "emulated error %d", static_cast<int>(error));
   return words;
 }
-// Runtime API, Error Handling: returns the last error of this thread and resets it. cudaErrorNotReady
-// is kept too. An error that broke the context cannot be reset.
+// Runtime API, Error Handling: returns the last error of this thread and resets it. What a query
+// answers while work is under way is not kept (measured: conformance.cc). An error that broke the context cannot be reset.
 cudaError_t cudaGetLastError() {
   const auto lock = locked();
   const cudaError_t broken = emulated::state_of(emulated::t_device);

@@ -228,7 +228,7 @@ cudaError_t cudaStreamQuery(cudaStream_t given) {
     return report(cudaErrorStreamCaptureUnsupported);
   }
   if (const cudaError_t broken = emulated::state_of(stream.device)) return report(broken);
-  if (!Machine::instance().is_done(stream.last)) return report(cudaErrorNotReady);
+  if (!Machine::instance().is_done(stream.last)) return cudaErrorNotReady;
   emulated::host_saw(stream.device, stream.clock);
   return cudaSuccess;
 }
