@@ -70,7 +70,9 @@ std::vector<std::string> doubts_about(const models::Cluster& cluster, const Evid
   std::vector<std::string> why;
   if (evidence.contention_ops < kFewestOverlapped ||
       evidence.contention_collectives < kFewestOverlapped) {
-    why.emplace_back("too little ran side by side to tell contention");
+    why.push_back("too little ran side by side to tell contention: " +
+                  counted(evidence.contention_ops, "op") + " and " +
+                  counted(evidence.contention_collectives, "collective"));
   }
   const Points& sizes = points_of(cluster.collectives.front());
   if (sizes.size() < kFewestSizes) {

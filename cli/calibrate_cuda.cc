@@ -92,6 +92,7 @@ void calibrate_rank(const CalibrateCudaOptions& options, const CudaJob& cuda,
   calibrate::Options what;
   const bool replays = on_gpu.issue == exec::cuda::Issue::Graph;
   what.host = replays ? calibrate::HostWork::Replayed : calibrate::HostWork::PerCommand;
+  if (replays) what.warmup = std::max(what.warmup, exec::cuda::kGraphWarmup);
   what.max_ctas = options.max_ctas;
   what.steps = options.op_steps;
   what.transfer_steps = options.op_steps;

@@ -103,10 +103,9 @@ void describe_device(const CudaJob& cuda, std::int32_t device, Result& result) {
   if (cuda.options.stand_in == exec::cuda::StandIn::SendToSelf) result.stand_in = "send-to-self";
 }
 
-// With a graph the first step runs eagerly and the second is captured: neither is timed.
 std::int32_t warmup_of(const RunCommandOptions& options, const std::optional<CudaJob>& cuda) {
   const bool captures = cuda && cuda->options.issue == exec::cuda::Issue::Graph;
-  return captures ? std::max(options.warmup, 2) : options.warmup;
+  return captures ? std::max(options.warmup, exec::cuda::kGraphWarmup) : options.warmup;
 }
 
 // All that one rank's part needs.

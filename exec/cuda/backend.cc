@@ -252,10 +252,10 @@ void CudaBackend::begin_step(std::int32_t step) {
   check(cudaSetDevice(options_.device), "cudaSetDevice");
   cudaStream_t compute = streams_[0].get();
   ops_->begin_step(step, compute);
-  const std::int64_t number = steps_begun_++;
-  mode_ = options_.issue == Issue::Eager || number == 0 ? Mode::Eager
-          : number == 1                                 ? Mode::Capture
-                                                        : Mode::Replay;
+  const std::int64_t number = ++steps_begun_;
+  mode_ = options_.issue == Issue::Eager || number < kGraphWarmup ? Mode::Eager
+          : number == kGraphWarmup                                ? Mode::Capture
+                                                                  : Mode::Replay;
   if (is_timed_whole()) {
     timer_.restart(Recording::Eager);
   } else if (!is_replayed()) {

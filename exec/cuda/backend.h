@@ -6,8 +6,8 @@
 // kernel per command.
 //
 // With Issue::Graph the first step runs eagerly (it connects communicators and loads kernels), the
-// second is captured, and from then on each step is one graph launch; what changes from step to
-// step is the step number in device memory.
+// second is captured and launched, and from then on each step is one more launch of that graph; what changes
+// from step to step is the step number in device memory. Neither of the first two is a measurement (kGraphWarmup).
 //
 // Timings: one per op, collective, copy and scale, and one per wait of the compute stream (its
 // stall). A Scale that its collective carries out (fold_scale.h) has a Timing of no length. Issuing

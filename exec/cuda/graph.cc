@@ -43,7 +43,6 @@ void StepGraph::finish() {
   check(cudaGraphInstantiate(&executable, graph.get(), cudaGraphInstantiateFlagUseNodePriority),
         "cudaGraphInstantiate");
   executable_ = GraphExecHandle(executable);
-  check(cudaGraphUpload(executable, compute), "cudaGraphUpload");
 }
 
 void StepGraph::launch() {

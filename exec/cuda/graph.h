@@ -4,6 +4,9 @@
 // meet again before it ends. Mode ThreadLocal, as NCCL's threads make CUDA calls of their own.
 // Instantiated with node priorities, else the priority of communication streams would be lost.
 //
+// The first launch also moves the graph to the device, so it is no measurement (kGraphWarmup, module.h). cudaGraphUpload
+// would do that apart, but in driver 580.159.04 it ends in a segmentation fault on a graph that holds NCCL's kernels.
+//
 // NCCL neither destroys nor aborts a communicator while a graph holds its kernels: whoever does so
 // must release() the graph before, or waits for ever.
 //

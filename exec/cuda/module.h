@@ -28,7 +28,7 @@
 namespace dovetail::exec::cuda {
 
 // Raised with every change of this header.
-inline constexpr std::uint32_t kModuleVersion = 7;
+inline constexpr std::uint32_t kModuleVersion = 8;
 
 // One GPU as the driver describes it.
 struct DeviceFacts {
@@ -61,6 +61,8 @@ struct DeviceState {
 
 // How the steps of a plan are issued. Graph: captured once, then replayed.
 enum class Issue { Eager, Graph };
+// Steps of a graph that are no measurements: an eager one, then that which is captured and launched for the first time.
+inline constexpr std::int32_t kGraphWarmup = 2;
 
 // What stands in for collectives where only one rank exists. None: real collectives. SendToSelf:
 // the payload travels through NCCL's own send and receive kernels to the same rank, with the plan's

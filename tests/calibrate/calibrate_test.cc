@@ -285,6 +285,28 @@ TEST(FakeCalibrateTest, ContentionIsTheRatioOfTheOpsBesideTheQueue) {
   EXPECT_NEAR(found.contention.collective_slowdown, 2, 1e-3);
 }
 
+// Beside the queue each op takes four times as long. Expectation: the ops alone take 1600 us, so the queue is first of
+// 23 collectives of 109.857 us, 2527 us, and would end while the second of four ops runs, which last until 6400. Once
+// made longer by 6400 / 2527 and a fifth it is of 70, 7690 us. 100 ms are 21 times as many of them as 1600 us would
+// need (4806 us); in each all four ops run beside it.
+TEST(FakeCalibrateTest, TheQueueOutlastsOpsThatItSlowsDown) {
+  const MakeBackend slowed = [](const ScheduledProgram& plan) {
+    const bool busy = plan.buckets.size() > 8;  // neither one collective nor a queue of eight
+    return std::make_unique<exec::fake::FakeBackend>(exec::fake::Durations{
+        .duration =
+            [&plan, busy](const schedule::Command& command) {
+              const bool is_slow = busy && schedule::op_run_by(command).has_value();
+              return (is_slow ? 4 : 1) * time_of(plan, command);
+            },
+        .issue = {}});
+  };
+  Options small = options();
+  small.contention_bytes = mib(1);
+  const models::Cluster found = calibrated(1, small, slowed);
+  EXPECT_NEAR(found.contention.compute_slowdown, 4, 1e-3);
+  EXPECT_DOUBLE_EQ(found.quality->figures.at("contention_ops"), 4 * 21);
+}
+
 TEST(ProbesTest, PlansAreLegalAndCarryTheThreadBlocks) {
   const ScheduledProgram transfers =
       transfer_plan({.ranks = 2, .bytes = kib(64), .count = 3, .max_ctas = 16});

@@ -144,6 +144,12 @@ void count_registration(bool is_mapped) {
   the.counts.mapped_registrations += is_mapped ? 1 : 0;
 }
 
+void count_graph_launch() {
+  Control& the = control();
+  const std::lock_guard lock(the.mutex);
+  ++the.counts.graph_launches;
+}
+
 std::uint64_t seed() { return options().seed; }
 std::int32_t devices() { return options().devices; }
 bool is_exclusive() { return options().is_exclusive; }

@@ -13,6 +13,7 @@ namespace dovetail::emulated {
 void strike();  // a fault hangs from now on
 void count_communicator();
 void count_registration(bool is_mapped);
+void count_graph_launch();
 
 enum class Counted { Operations, Registrations };
 // Counts one more NCCL call of the device; the fault that strikes it, if one does.

@@ -69,6 +69,7 @@ struct Counts {
   std::int64_t communicators = 0;         // ranks that were given one
   std::int64_t registrations = 0;         // of buffers
   std::int64_t mapped_registrations = 0;  // of buffers that NCCL can use in place
+  std::int64_t graph_launches = 0;
 };
 Counts counts();
 

@@ -4,6 +4,7 @@
 // Stream Management and Graph Management ("Runtime API").
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "tests/emulated/control.h"
 #include "tests/emulated/runtime.h"
 
 #include <algorithm>
@@ -170,7 +171,6 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
   *executable = new CUgraphExec_st{std::move(body)};
   return cudaSuccess;
 }
-cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   const auto lock = locked();
   delete graph;
@@ -191,6 +191,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t given) {
   Machine& machine = Machine::instance();
   emulated::merge(stream.clock, machine.host[stream.device]);
   machine.races.tick(stream.lane, stream.clock);
+  emulated::count_graph_launch();
   const std::shared_ptr<GraphBody> body = executable->body;
   emulated::Launched all;
   for (std::size_t i = 0; i < body->nodes.size(); ++i) launch_node(*body, i, stream, all);

@@ -114,6 +114,16 @@ TEST_F(SchedulesTest, EveryPolicyIsExact) {
   }
 }
 
+// An eager step and the graph's first launch, then three more launches, which are measured.
+TEST_F(SchedulesTest, AGraphIsLaunchedOnceBeforeItIsMeasured) {
+  BackendOptions options;
+  options.issue = Issue::Graph;
+  const Outcome outcome = run_job(exec::testing::in_two_buckets(1), options,
+                                  {.warmup = exec::cuda::kGraphWarmup, .steps = 3});
+  EXPECT_EQ(outcome.error, "");
+  EXPECT_EQ(counts().graph_launches, 1 + 3);
+}
+
 // Parameters that are gathered before each use and freed behind it.
 TEST_F(SchedulesTest, ParametersThatComeAndGoAreExactAndTrain) {
   for (const char* policy :
