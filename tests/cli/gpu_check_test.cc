@@ -58,10 +58,11 @@ TEST(GpuCheckTest, ADryRunPrintsTheStepsInOrderAndMakesNothing) {
   const Ended ended = dry_run("--out " + out);
   EXPECT_EQ(ended.code, 0) << ended.output;
   std::size_t last = 0;
-  for (const char* step : {"facts ", "\nconfigure ", "\nbuild ", "\nconformance ", "\nselftest ",
-                           "\ncalibrate-eager-1 ", "\nplan-eager-1-0 ", "\nrun-eager-1 ",
-                           "\nrun-graph-8 ", "\nexact-1-eager ", "\nexact-2-graph ", "\nsanitizer ",
-                           "\nsanitizer-exact ", "\nreport "}) {
+  for (const char* step :
+       {"facts ", "\nconfigure ", "\nbuild ", "\nconformance ", "\nselftest ",
+        "\ncalibrate-eager-1 ", "\nplan-eager-1-0 ", "\nrun-eager-1 ", "\nrun-graph-8 ",
+        "\nexact-1-eager ", "\nexact-2-graph ", "\nplan-values-0 ", "\nvalues-0 ", "\nvalues-hsdp ",
+        "\nsanitizer ", "\nsanitizer-exact ", "\nreport ", "\ntotal "}) {
     const std::size_t at = ended.output.find(step, last);
     ASSERT_NE(at, std::string::npos) << step << " is missing or too early in " << ended.output;
     last = at;
@@ -82,6 +83,21 @@ TEST(GpuCheckTest, ThirtySixSchedulesArePlannedAndRun) {
   const std::vector<std::string> eager = lines_with(ended.output, "run-eager-1 ");
   ASSERT_EQ(eager.size(), 1u);
   EXPECT_THAT(eager[0], Not(HasSubstr("--graph")));
+}
+
+// Values of a plan are checked by ranks that share the GPU: real collectives, no stand-in.
+TEST(GpuCheckTest, PlansOfEveryKindHaveTheirValuesChecked) {
+  const Ended ended = dry_run();
+  const std::vector<std::string> runs = lines_with(ended.output, "values-");
+  ASSERT_EQ(runs.size(), 32u);
+  EXPECT_EQ(lines_with(ended.output, "plan-values-").size(), runs.size());
+  EXPECT_EQ(std::ranges::count_if(runs,
+                                  [](const std::string& line) {
+                                    return line.find("sharing_ranks \"$@\" bash 4 ") !=
+                                           std::string::npos;
+                                  }),
+            2);
+  for (const std::string& run : runs) EXPECT_THAT(run, Not(HasSubstr("--stand-in"))) << run;
 }
 
 // A rank on each GPU, all kinds and groups, for NCCL's own choice of thread blocks and two limits.
@@ -107,10 +123,13 @@ TEST(GpuCheckTest, AMachineWithoutSocketsIsTold) {
   EXPECT_THAT(objection("{}"), HasSubstr("no network interface"));
 }
 
-TEST(GpuCheckTest, EveryStepHasADeadline) {
-  std::istringstream in(dry_run().output);
+// 545 s of steps and 15 of the report; 145 less where nothing is built.
+TEST(GpuCheckTest, EveryStepHasADeadlineAndAllOfThemTogether) {
+  const std::string output = dry_run().output;
+  EXPECT_THAT(lines_with(output, "total "), ::testing::ElementsAre(HasSubstr(" 560 s ")));
+  std::istringstream in(output);
   int steps = 0;
-  for (std::string line; std::getline(in, line); ++steps) {
+  for (std::string line; std::getline(in, line) && !line.starts_with("total "); ++steps) {
     std::istringstream words(line);
     std::string name;
     std::string unit;
@@ -120,7 +139,35 @@ TEST(GpuCheckTest, EveryStepHasADeadline) {
     EXPECT_LE(seconds, 240) << line;
     EXPECT_EQ(unit, "s") << line;
   }
-  EXPECT_GT(steps, 80);
+  EXPECT_GT(steps, 150);
+}
+
+// Programs of another machine: none is built, and none may be missing.
+TEST(GpuCheckTest, PrebuiltProgramsNeedNoCompiler) {
+  const std::string built = place("gpu_check_built");
+  std::filesystem::create_directories(built);
+  for (const char* file : {"dovetail", "libdovetail_cuda.so"}) std::ofstream(built + "/" + file);
+  const Ended lacking = dry_run("--prebuilt " + built);
+  EXPECT_EQ(lacking.code, 2);
+  EXPECT_THAT(lacking.output, HasSubstr("there is no dovetail_conformance in " + built));
+  std::ofstream(built + "/dovetail_conformance");
+  const Ended ended = dry_run("--prebuilt " + built);
+  std::filesystem::remove_all(built);
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_TRUE(lines_with(ended.output, "configure").empty());
+  EXPECT_TRUE(lines_with(ended.output, "build").empty());
+  EXPECT_THAT(lines_with(ended.output, "conformance "),
+              ::testing::ElementsAre(HasSubstr(built + "/dovetail_conformance")));
+  EXPECT_THAT(lines_with(ended.output, "total "), ::testing::ElementsAre(HasSubstr(" 415 s ")));
+}
+
+TEST(GpuCheckTest, OnlyTheStepsThatAreAskedForAreTaken) {
+  const std::string output = dry_run("--only 'values-(3|tp)$'").output;
+  std::vector<std::string> names;
+  std::istringstream in(output);
+  for (std::string line; std::getline(in, line);) names.push_back(line.substr(0, line.find(' ')));
+  EXPECT_THAT(names, ::testing::ElementsAre("plan-values-3", "values-3", "plan-values-tp",
+                                            "values-tp", "report", "total"));
 }
 
 TEST(GpuCheckTest, GivenHeadersAreLookedAt) {
@@ -146,8 +193,9 @@ TEST(GpuCheckTest, ValuesAreCheckedWithoutAStandIn) {
 // Some sandboxes do not let compute-sanitizer watch their GPU, and give back few files.
 TEST(GpuCheckTest, ARefusedSanitizerIsASkipAndEverythingIsInOneArchive) {
   const std::string out = place("gpu_check_steps");
-  const std::string steps = R"bash( deadline=$((SECONDS + 60)); failed=0; dry_run=; mkdir "$out"
-      eval "$(sed -n -e "/^step() {/,/^}/p" -e "/^pack() {/,/^}/p" "$root/scripts/gpu_check.sh")"
+  const std::string steps =
+      R"bash( deadline=$((SECONDS + 60)); failed=0; dry_run=; only=; mkdir "$out"
+      eval "$(sed -n -e "/^is_wanted() {/p" -e "/^step() {/,/^}/p" -e "/^pack() {/,/^}/p" "$root/scripts/gpu_check.sh")"
       refuses=(sh -c "echo Device not supported; exit 1")
       step sanitizer 5 "${refuses[@]}"; step selftest 5 "${refuses[@]}"; echo "$failed failed"
       pack; tar tzf "$out.tar.gz"; rm -r "$out" "$out.tar.gz")bash";
@@ -304,6 +352,18 @@ TEST_F(GpuReportTest, TellsTheSelfTestTheValuesAndTheSanitizer) {
   EXPECT_EQ(errors.at("selftest").at("products").size(), 1u);
 }
 
+// Where only values were asked for nothing is wrong with a run that has no schedules.
+TEST_F(GpuReportTest, ValuesOfPlansAreToldByPlan) {
+  std::ofstream(folder_ + "/steps.jsonl") << "";
+  write("values-hsdp.json", report_of(json::array({row("plan-values-hsdp.json", 1, 1)})));
+  const Ended ended = run("report " + folder_);
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("7 elements checked in 1 runs, 0 wrong"));
+  const json found = json::parse(read_file(folder_ + "/measured.json")).at("elements");
+  EXPECT_EQ(found.at("plans").at(0),
+            (json{{"run", "values-hsdp"}, {"policy", "one-bucket"}, {"checked", 7}, {"wrong", 0}}));
+}
+
 // What there is to commit is one file.
 TEST_F(GpuReportTest, CollectivesOfSeveralGpusAreInTheOneFile) {
   std::ofstream(folder_ + "/steps.jsonl") << "";
@@ -412,25 +472,25 @@ TEST_F(GpuReportTest, AKeptFolderIsPredictedAnew) {
   EXPECT_NEAR(report_errors(folder_ + "/again").mean, 0.5, 1e-6);
 }
 
-// The cost model against what a GPU measured: traces/measured/gpu/*.json, each the measured.json of a run
-// of gpu_check.sh. Plans are predicted anew, so a change of the model shows here without the hardware.
-TEST(GpuPredictionTest, KeptMeasurementsArePredictedWithinTenPercentOnAverage) {
-  std::vector<std::string> files;
-  std::error_code none;
+// The cost model against what a GPU measured: traces/measured/gpu/*.json, each the measured.json of a run of gpu_check.sh.
+// Plans are predicted anew from the calibrations of that run, so a change of the model shows here without the hardware.
+// The limits are a bit above what the first one gives: 0.83 % in the mean of 18 schedules, 1.58 % at worst.
+TEST(GpuPredictionTest, KeptMeasurementsAreWithinOnePointTwoPercentInTheMeanAndTwoAtWorst) {
+  int files = 0;
   for (const auto& entry :
-       std::filesystem::directory_iterator(kSourceRoot + "/traces/measured/gpu", none)) {
-    files.push_back(entry.path());
-  }
-  if (files.empty()) GTEST_SKIP() << "traces/measured/gpu holds no measurement yet";
-  for (const std::string& file : files) {
+       std::filesystem::directory_iterator(kSourceRoot + "/traces/measured/gpu")) {
+    const std::string file = entry.path();
     const std::string folder = place("gpu_kept");
     unpack(file, folder);
     const ReportErrors errors = report_errors(folder);
     std::filesystem::remove_all(folder);
-    std::cout << file << ": mean " << errors.mean * 100 << " %, worst " << errors.worst * 100
-              << " %\n";
-    EXPECT_LE(errors.mean, 0.10) << file;
+    std::cout << entry.path().filename().string() << ": mean " << errors.mean * 100 << " %, worst "
+              << errors.worst * 100 << " %\n";
+    EXPECT_LE(errors.mean, 0.012) << file;
+    EXPECT_LE(errors.worst, 0.02) << file;
+    ++files;
   }
+  EXPECT_GE(files, 1);
 }
 
 }  // namespace
