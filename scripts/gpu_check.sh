@@ -1,27 +1,32 @@
 #!/usr/bin/env bash
-# Everything that needs one GPU, in one command and under 8 minutes: builds here, tests itself, measures
-# the GPU, predicts and executes 36 schedules, and writes what it found as JSON.
+# Everything that needs one GPU, in one command and under 10 minutes: builds here, tests itself, measures
+# the GPU, predicts and executes 36 schedules, checks the values of 32 plans, and writes what it found as JSON.
 #
 #   scripts/gpu_check.sh [--out DIR] [--deps DIR] [--build DIR] [--workload NAME] [--dry-run]
+#   scripts/gpu_check.sh --prebuilt DIR [--only PATTERN] ...       with programs that were built elsewhere
 #   scripts/gpu_check.sh --pack-deps DIR      on a machine that has the packages: gather them
 #
 #   --out DIR       what was found (default build-gpu/check); a copy goes to traces/measured/ by hand
 #   --deps DIR      headers that may be absent here: a prefix as --pack-deps makes it, looked at before
 #                   the machine's own (nlohmann-json, CLI11, Eigen; programs in DIR/usr/bin, if any)
 #   --build DIR     where to build (default build-gpu)
+#   --prebuilt DIR  build nothing: DIR has dovetail, libdovetail_cuda.so and dovetail_conformance, built for
+#                   this GPU (targets of these names). Needs no compiler, cmake or nvcc
+#   --only PATTERN  only steps whose names match, e.g. values (with the plans that they execute)
 #   --workload NAME a model of the zoo (default gpt2)
 #   --gpus N        use so many (default: all that nvidia-smi lists)
-#   --dry-run       only print the steps, with their deadlines
+#   --dry-run       only print the steps, with their deadlines, and the most that all of them take
 #
 # Needs no network, no MPI, no Gloo, no GoogleTest. Needs g++, cmake from 3.25 on, nvcc, NCCL and cuBLAS
-# (also from Python wheels), python3. Every step has a deadline and all together 470 s; a step that fails
-# or is late does not stop those that can do without it, and what was found by then is reported. One GPU:
-# collectives are stood in for by sends of the rank to itself, which are NCCL's own kernels with the given
+# (also from Python wheels), python3. Every step has a deadline, and all together 560 s (415 s with --prebuilt); a
+# step that fails or is late does not stop those that can do without it, and what was found by then is reported.
+# One GPU: collectives are stood in for by sends of the rank to itself, which are NCCL's own kernels with the given
 # number of thread blocks, but use no link. First of all the rules that the executor relies on are probed
-# (tests/emulated/conformance.cc): where an answer differs, the emulated device of the tests is wrong. Sums are
-# checked by one rank, and by two that share the GPU. With two GPUs or more, and 180 s more: real collectives
-# by kind, size, group and thread blocks, a rank on each GPU, and a small training job under several schedules
-# (in the self-test). All that is measured is in one file, DIR/measured.json, and everything in DIR.tar.gz.
+# (tests/emulated/conformance.cc): where an answer differs, the emulated device of the tests is wrong. Values are
+# checked of plans of every kind, by 1, 2 and 4 ranks that share the GPU. With two GPUs or more, and 180 s more:
+# real collectives by kind, size, group and thread blocks, a rank on each GPU, and a small training job under
+# several schedules (in the self-test). All that is measured is in one file, DIR/measured.json, and everything in
+# DIR.tar.gz.
 #
 # Exit codes: 0 all steps done, 1 a step failed or was late, 2 wrong use, 3 no GPU or no compiler.
 #
@@ -30,12 +35,15 @@ set -uo pipefail
 readonly caller=$PWD  # paths that are given count from here
 cd "$(dirname "$0")/.." || exit 2
 
-readonly total_s=455   # of all steps but the report
+readonly total_s=545   # of all steps but the report
+readonly built_s=145   # less, where nothing is built
 readonly report_s=15
 readonly several_s=180 # more, with several GPUs
 out="build-gpu/check"
 build="build-gpu"
 deps=
+prebuilt=
+only=
 workload=gpt2
 gpus=
 world=2  # ranks of the plans; one plays them all
@@ -62,12 +70,36 @@ readonly exact_policies=(
   "sharded:cap=8MiB"
 )
 
+# Plans of every kind, whose values two ranks check that share the GPU: what each policy and each framework's
+# words decide.
+readonly value_policies=(
+  "naive" "per-tensor" "one-bucket" "no-overlap"
+  "exact" "exact:mode=copy,wait=end-of-backward" "mg-wfbp" "asc-wfbp"
+  "threshold:cap=8MiB,streams=2" "horovod" "xla"
+  "torch-ddp:cap=8MiB,k=3,sync=every" "gradient-merge:cap=25MiB,k=2"
+  "source-first-fit:elements=50331648" "source-improved:cap=25MiB"
+  "sharded:cap=25MiB,p=2,gather=next-forward" "megatron" "deepspeed" "dear:cap=25MiB"
+  "zero3" "fsdp2" "fsdp:blocks=layer,forward=2,backward=2"
+  "pipeline:cap=25MiB,kind=1f1b,stages=2" "pipeline:kind=1f1b,stages=2+fsdp:blocks=layer,forward=1,backward=1"
+)
+# Jobs: ranks, what is divided, the model of it (write_models), and how. Small, and of every kind of group.
+readonly value_jobs=(
+  "2 tp llama tp=2,gbs=2"
+  "2 pp llama pp=2,gbs=4"
+  "2 zbv llama pp=2,vp=2,schedule=zbv,gbs=4"
+  "2 cp llama cp=2,gbs=2"
+  "2 dp_shard llama dp_shard=2,gbs=4"
+  "2 ep mixtral dp=2,ep=2,gbs=2"
+  "4 tp-pp llama tp=2,pp=2,gbs=4"
+  "4 hsdp llama dp=2,dp_shard=2,gbs=4"
+)
+
 fail() {
   echo "gpu_check: $2" >&2
   exit "$1"
 }
 
-usage() { sed -n '2,27s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,32s/^# \{0,1\}//p' "$0"; }
 
 # Copies the packages that a bare machine may lack into the prefix $1.
 pack_deps() {
@@ -85,7 +117,7 @@ pack_deps() {
 
 while (($# > 0)); do
   case $1 in
-    --out | --deps | --build | --workload | --gpus | --pack-deps)
+    --out | --deps | --build | --prebuilt | --only | --workload | --gpus | --pack-deps)
       (($# > 1)) || fail 2 "$1 needs a value"
       path=$2
       [[ $path == /* ]] || path=$caller/$path
@@ -93,6 +125,8 @@ while (($# > 0)); do
         --out) out=$path ;;
         --deps) deps=$path ;;
         --build) build=$path ;;
+        --prebuilt) prebuilt=$path ;;
+        --only) only=$2 ;;
         --workload) workload=$2 ;;
         --gpus) gpus=$2 ;;
         --pack-deps) pack=$path ;;
@@ -121,17 +155,30 @@ fi
 
 [[ -n $gpus ]] || gpus=$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU ')
 [[ $gpus =~ ^[0-9]{1,2}$ ]] || fail 2 "--gpus: expected a number, found $gpus"
+if [[ -n $prebuilt ]]; then
+  for file in dovetail libdovetail_cuda.so dovetail_conformance; do
+    [[ -f $prebuilt/$file ]] || fail 2 "--prebuilt: there is no $file in $prebuilt"
+  done
+  build=$prebuilt
+  export DOVETAIL_DATA=${DOVETAIL_DATA:-$PWD/models} DOVETAIL_CUDA_MODULE=$prebuilt/libdovetail_cuda.so
+fi
 readonly dovetail=$build/dovetail
 readonly device=(--backend cuda --stand-in send-to-self --f32-math tf32)
 found_options=()  # for CMake: what wheels hold
 start=$SECONDS
-deadline=$((start + total_s + (gpus > 1 ? several_s : 0)))  # of the steps
+most_s=$((total_s + (gpus > 1 ? several_s : 0)))  # of all steps but the report
+[[ -n $prebuilt ]] && most_s=$((most_s - built_s))
+deadline=$((start + most_s))
 failed=0
+
+# By --only. What was found is always told.
+is_wanted() { [[ -z $only || $1 =~ $only || $1 == report ]]; }
 
 # step NAME SECONDS COMMAND...: runs it with a deadline, its output in OUT/NAME.log. Prints one line.
 step() {
   local name=$1 limit=$2 left begin=$SECONDS code result
   shift 2
+  is_wanted "$name" || return 0
   if [[ -n $dry_run ]]; then
     printf '%-22s %4d s  %s\n' "$name" "$limit" "$*"
     return 0
@@ -175,20 +222,23 @@ to_file() {
 }
 export -f to_file
 
-# Runs "$@" as two ranks that share the GPU, and rank 0's standard output goes to file $1. For values,
-# never for times: the GPU hands over in slices of milliseconds (docs/gpu.md).
-two_ranks() {
-  local file=$1 code=0
-  shift
-  export WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + RANDOM % 10000))
+# Runs the command behind them as $1 ranks that share the GPU, and rank 0's standard output goes to file $2. For
+# values, never for times: the GPU hands over in slices of milliseconds (docs/gpu.md).
+sharing_ranks() {
+  local ranks=$1 file=$2 code=0 rank others=()
+  shift 2
+  export WORLD_SIZE=$ranks LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + RANDOM % 10000))
   export NCCL_SOCKET_IFNAME=lo NCCL_NET=Socket NCCL_NET_PLUGIN=none NCCL_IB_DISABLE=1
   export NCCL_MNNVL_ENABLE=0 NCCL_RAS_ENABLE=0 NCCL_PROTO=Simple
-  RANK=1 NCCL_HOSTID=dovetail-rank-1 "$@" >/dev/null &
+  for ((rank = 1; rank < ranks; ++rank)); do
+    RANK=$rank NCCL_HOSTID=dovetail-rank-$rank "$@" >/dev/null &
+    others+=($!)
+  done
   RANK=0 NCCL_HOSTID=dovetail-rank-0 "$@" >"$file" || code=$?
-  wait $! || code=$?
+  for rank in "${others[@]}"; do wait "$rank" || code=$?; done
   return "$code"
 }
-export -f two_ranks
+export -f sharing_ranks
 
 # The architecture of this GPU, so that nothing else is compiled; 90 where it cannot be asked: a broken
 # nvidia-smi says so on its standard output.
@@ -233,22 +283,26 @@ find_tools() {
   local tool
   find_wheels
   [[ -n $dry_run ]] && return 0
-  for tool in cmake g++ python3 timeout nvcc; do
+  local needed=(python3 timeout)
+  [[ -n $prebuilt ]] || needed+=(cmake g++ nvcc)
+  for tool in "${needed[@]}"; do
     command -v "$tool" >/dev/null || fail 3 "$tool is missing here"
   done
-  [[ -e /proc/driver/nvidia/version || -e /dev/nvidiactl ]] || fail 3 "no NVIDIA driver is loaded here"
+  # The emulated device of the tests needs no driver.
+  [[ -n ${DOVETAIL_EMULATED:-} || -e /proc/driver/nvidia/version || -e /dev/nvidiactl ]] || fail 3 "no NVIDIA driver is loaded here"
 }
 
 # The folder for what is found, without what an earlier run left in it: that was not measured now.
 empty_folder() {
   mkdir -p "$out" || fail 2 "cannot make $out"
   rm -f "$out"/{facts,selftest,errors,measured}.json \
-    "$out"/{calibration,collectives,plan,run,trace,exact}-*.json \
+    "$out"/{calibration,collectives,plan,run,trace,exact,values}-*.json \
     "$out"/*.log
   : >"$out/steps.jsonl"
 }
 
 configure_and_build() {
+  [[ -n $prebuilt ]] && return 0
   local options=(-DCMAKE_BUILD_TYPE=Release -DDOVETAIL_CUDA=ON -DDOVETAIL_GLOO=OFF -DDOVETAIL_TESTS=OFF
                  -DDOVETAIL_BENCHMARKS=OFF "-DCMAKE_CUDA_ARCHITECTURES=$(architecture)"
                  "${found_options[@]}")
@@ -299,6 +353,7 @@ schedules() {
 
 # Says that a step was left out, and why.
 left_out() {
+  is_wanted "$1" || return 0
   if [[ -n $dry_run ]]; then
     printf '%-22s %4d s  left out: %s\n' "$1" 1 "$2"
     return 0
@@ -342,10 +397,42 @@ exact() {
         step "exact-1-$issue" 30 bash -c 'to_file "$@"' bash "$out/exact-1-$issue.json" \
           "$dovetail" run --ranks 1 "${flags[@]}"
       else
-        step "exact-2-$issue" 40 bash -c 'two_ranks "$@"' bash "$out/exact-2-$issue.json" \
+        step "exact-2-$issue" 40 bash -c 'sharing_ranks "$@"' bash 2 "$out/exact-2-$issue.json" \
           "$dovetail" run "${flags[@]}"
       fi
     done
+  done
+}
+
+# What value_jobs divide: models as Hugging Face writes them, small enough for a processor.
+write_models() {
+  local both='"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 8, "num_key_value_heads": 4,
+              "vocab_size": 1024, "tie_word_embeddings": false'
+  echo "{\"model_type\": \"llama\", \"num_hidden_layers\": 4, $both}" >"$out/llama.json"
+  echo "{\"model_type\": \"mixtral\", \"num_hidden_layers\": 2, \"num_local_experts\": 4,
+         \"num_experts_per_tok\": 2, $both}" >"$out/mixtral.json"
+}
+
+# Executes plan $2 by $3 ranks, as step values-$1.
+checked() {
+  step "values-$1" 25 bash -c 'sharing_ranks "$@"' bash "$3" "$out/values-$1.json" \
+    "$dovetail" run --backend cuda --device 0 --plan "$2" --warmup 1 --steps 2 --rounds 1 --json
+}
+
+# Every element of every kind of plan. A plan is made in a moment, on any machine; --only values makes them too.
+values() {
+  local index job ranks name model how plan
+  [[ -n $dry_run ]] || write_models
+  for index in "${!value_policies[@]}"; do
+    plan=$out/plan-values-$index.json
+    step "plan-values-$index" 10 "$dovetail" plan --workload mlp --world 2 --cluster a100x2_nv12 \
+      --policy "${value_policies[index]}" -o "$plan" && checked "$index" "$plan" 2
+  done
+  for job in "${value_jobs[@]}"; do
+    read -r ranks name model how <<<"$job"
+    plan=$out/plan-values-$name.json
+    step "plan-values-$name" 10 "$dovetail" plan --job "$out/$model.json:$how,seq=128,mbs=1" \
+      --cluster h100x8 -o "$plan" && checked "$name" "$plan" "$ranks"
   done
 }
 
@@ -355,8 +442,7 @@ sanitize() {
   local sanitizer flags=(--warmup 1 --steps 1 --rounds 1)
   sanitizer=$(command -v compute-sanitizer)
   if [[ -z $dry_run && -z $sanitizer ]]; then
-    echo '{"step": "sanitizer", "seconds": 0, "result": "skipped: no compute-sanitizer here"}' >>"$out/steps.jsonl"
-    echo "gpu_check: sanitizer: skipped, there is no compute-sanitizer here"
+    left_out sanitizer "there is no compute-sanitizer here"
     return 0
   fi
   local memcheck=("${sanitizer:-compute-sanitizer}" --tool memcheck --report-api-errors no --target-processes all
@@ -377,7 +463,7 @@ pack() {
 find_tools
 [[ -n $dry_run ]] || empty_folder
 step facts 20 python3 scripts/gpu_report.py facts "$out/facts.json"
-[[ -n $dry_run ]] || grep '^gpu_check:' "$out/facts.log"
+[[ -f $out/facts.log ]] && grep '^gpu_check:' "$out/facts.log"
 if configure_and_build; then
   step conformance 30 "$build/dovetail_conformance"
   step selftest $((gpus > 1 ? 180 : 120)) bash -c 'to_file "$@"' bash "$out/selftest.json" "$dovetail" selftest --backend all --json
@@ -385,11 +471,15 @@ if configure_and_build; then
   calibrate_all
   schedules
   exact
+  values
   sanitize
 fi
 deadline=$((SECONDS + report_s))  # its own time: it tells what was found, however late it is
 step report "$report_s" python3 scripts/gpu_report.py report "$out"
-[[ -n $dry_run ]] && exit 0
+if [[ -n $dry_run ]]; then
+  printf '%-22s %4d s  at most, of all steps together\n' total $((most_s + report_s))
+  exit 0
+fi
 cat "$out/report.log"
 pack
 echo "gpu_check: $failed steps failed, $((SECONDS - start)) s; results in $out"

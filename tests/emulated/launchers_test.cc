@@ -107,6 +107,26 @@ class LaunchersTest : public ::testing::Test {
   int port_ = 22000 + ::getpid() % 9000;
 };
 
+// gpu_check.sh with programs that were built elsewhere, as far as it can go here: plans are made, ranks that share the
+// device execute them, and the report counts what they checked.
+TEST_F(LaunchersTest, AGpuCheckOfValuesRunsWithPrebuiltPrograms) {
+  std::filesystem::create_symlink(DOVETAIL_ON_EMULATED, folder() + "/dovetail");
+  std::filesystem::create_symlink(DOVETAIL_EMULATED_MODULE, folder() + "/libdovetail_cuda.so");
+  std::ofstream(folder() + "/dovetail_conformance");
+  const testing::Ended ended =
+      testing::run_command("DOVETAIL_EMULATED=devices=1 " DOVETAIL_SOURCE_DIR
+                           "/scripts/gpu_check.sh --gpus 1 --prebuilt " +
+                           folder() + " --only 'values-(tp|tp-pp)$' --out " + folder() + "/check");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("gpu_check: 0 steps failed"));
+  const nlohmann::json measured =
+      nlohmann::json::parse(std::ifstream(folder() + "/check/measured.json"));
+  const nlohmann::json& elements = measured.at("elements");
+  EXPECT_EQ(elements.at("plans").size(), 2U);
+  EXPECT_GT(elements.at("checked").get<std::int64_t>(), 0);
+  EXPECT_EQ(elements.at("wrong"), 0);
+}
+
 // A job that a fault ends: a thread may still stand in a library, whose exit handlers would crash under it.
 TEST_F(LaunchersTest, AfterAnErrorOfTheMachineNoExitHandlerRuns) {
   const testing::Ended well =
