@@ -4,6 +4,7 @@
 #include "calibrate/host.h"
 
 #include "base/error.h"
+#include "calibrate/ops.h"
 #include "calibrate/transfers.h"
 
 #include <algorithm>
@@ -30,35 +31,12 @@ Duration launch_gap(const Lab& lab) {
   return median_of(lab, gaps);
 }
 
-// The device is idle when a step begins: its first op shows the way from call to start.
-Duration measure_latency(const Lab& lab) {
-  constexpr std::int64_t kOps = 200;
-  constexpr Bytes kShort = kib(4);
-  std::vector<std::int64_t> in_a_row;
-  const schedule::ScheduledProgram row = chain_plan(lab.ranks, kOps, moving(kShort));
-  for (const exec::Timing& timing : timings_of(lab, row, lab.options.steps)) {
-    in_a_row.push_back(timing.end_ns - timing.start_ns);
-  }
-  const Duration alone = median_of(lab, in_a_row);
-  const schedule::ScheduledProgram plan = chain_plan(lab.ranks, 1, moving(kShort));
-  Bench bench(lab, plan);
-  std::vector<std::int64_t> latencies;
-  bench.run(lab.options.warmup, 1);
-  for (std::int32_t i = 0; i < lab.options.steps; ++i) {
-    const std::vector<exec::Timing> timings = bench.run(0, 1).timings;
-    if (timings.empty()) throw DeviceError("the backend gave no timing of an op");
-    const std::int64_t issued = bench.timer().issued_ns.at(timings.front().command);
-    latencies.push_back(latency_of(timings.front(), issued, alone).count());
-  }
-  return median_of(lab, latencies);
-}
-
-models::HostModel measure_calls(const Lab& lab, Duration run_op) {
+models::HostModel measure_calls(const Lab& lab, const schedule::Program& workload,
+                                std::span<const models::MeasuredKernel> kernels) {
   models::HostModel host = {.kind = models::HostModel::Kind::Async};
   host.launch_gap = launch_gap(lab);
   if (lab.options.host == HostWork::Replayed) return host;
-  host.run_op = run_op;
-  host.launch_latency = measure_latency(lab);
+  host.run_op = measure_issue(lab, workload, kernels);
   TransferProbe probe = probe_of(lab, mib(1), queue_of(lab, mib(1)));
   probe.mode = schedule::BucketMode::Copy;
   const schedule::ScheduledProgram plan = transfer_plan(probe);
@@ -143,13 +121,10 @@ models::HostModel measure_launches(const Lab& quiet) {
 
 }  // namespace
 
-models::HostModel measure_host(const Lab& lab, Duration run_op) {
+models::HostModel measure_host(const Lab& lab, const schedule::Program& workload,
+                               std::span<const models::MeasuredKernel> kernels) {
   const bool is_inline = lab.options.backend == models::BackendKind::Cpu;
-  return is_inline ? measure_launches(lab) : measure_calls(lab, run_op);
-}
-
-Duration latency_of(const exec::Timing& op, std::int64_t issued_ns, Duration in_a_row) {
-  return std::max(Duration{}, Duration(op.end_ns - issued_ns) - in_a_row);
+  return is_inline ? measure_launches(lab) : measure_calls(lab, workload, kernels);
 }
 
 }  // namespace dovetail::calibrate

@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -30,8 +29,6 @@ class HostTimer final : public exec::Backend {
 
   // Durations of calls in ns, since the last clear().
   std::vector<std::int64_t> run_op_ns, collective_ns, event_ns, copy_ns;
-  // When the call for a command of the latest step returned.
-  std::map<CommandId, std::int64_t> issued_ns;
   void clear() {
     run_op_ns.clear();
     collective_ns.clear();
@@ -46,25 +43,25 @@ class HostTimer final : public exec::Backend {
   void begin_step(std::int32_t step) override { inner_.begin_step(step); }
   void run_op(const schedule::Command& command, const schedule::RunOp& action) override {
     if (habits_.before_op) habits_.before_op(action.op);
-    timed(command, run_op_ns, [&] { inner_.run_op(command, action); });
+    timed(run_op_ns, [&] { inner_.run_op(command, action); });
   }
   void communicate(const schedule::Command& command, const schedule::Communicate& action) override {
-    timed(command, collective_ns, [&] { inner_.communicate(command, action); });
+    timed(collective_ns, [&] { inner_.communicate(command, action); });
   }
   void copy(const schedule::Command& command, const schedule::Copy& action) override {
-    timed(command, copy_ns, [&] { inner_.copy(command, action); });
+    timed(copy_ns, [&] { inner_.copy(command, action); });
   }
   void scale(const schedule::Command& command, const schedule::Scale& action) override {
-    timed(command, copy_ns, [&] { inner_.scale(command, action); });
+    timed(copy_ns, [&] { inner_.scale(command, action); });
   }
   void release(const schedule::Command& command, const schedule::Release& action) override {
     inner_.release(command, action);
   }
   void record(const schedule::Command& command, const schedule::RecordEvent& action) override {
-    timed(command, event_ns, [&] { inner_.record(command, action); });
+    timed(event_ns, [&] { inner_.record(command, action); });
   }
   void wait(const schedule::Command& command, const schedule::WaitEvent& action) override {
-    timed(command, event_ns, [&] { inner_.wait(command, action); });
+    timed(event_ns, [&] { inner_.wait(command, action); });
   }
   std::vector<exec::Timing> finish() override { return inner_.finish(); }
   std::vector<exec::DeviceWork> device_work() override { return inner_.device_work(); }
@@ -72,13 +69,10 @@ class HostTimer final : public exec::Backend {
 
  private:
   template <class Call>
-  void timed(const schedule::Command& command, std::vector<std::int64_t>& samples,
-             const Call& call) {
+  void timed(std::vector<std::int64_t>& samples, const Call& call) {
     const std::int64_t start = habits_.now();
     call();
-    const std::int64_t end = habits_.now();
-    samples.push_back(end - start);
-    issued_ns[command.id] = end;
+    samples.push_back(habits_.now() - start);
   }
 
   Backend& inner_;

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <utility>
 #include <variant>
 
@@ -122,8 +123,33 @@ StepTimes measure_step(const Lab& lab, const schedule::Program& workload) {
                             .p90 = time->second.p90,
                             .op = op.name});
   }
-  step.issue = mean_of_calls(lab, bench.timer().run_op_ns, step.kernels.size());
   return step;
+}
+
+Duration measure_issue(const Lab& lab, const schedule::Program& workload,
+                       std::span<const models::MeasuredKernel> kernels) {
+  // A queue of launches holds about 1,024; an op is some of them and two events.
+  constexpr std::size_t kBurst = 32;
+  constexpr std::int32_t kSteps = 5;
+  if (kernels.empty()) return {};
+  const schedule::ScheduledProgram plan = ops_plan(workload);
+  const std::unique_ptr<exec::Backend> backend = lab.make_backend(plan);
+  std::size_t issued = 0;
+  Duration burst{};  // what the device has to do since it was idle
+  const auto before_op = [&](OpId) {
+    const std::size_t op = issued++ % kernels.size();
+    if (op % kBurst == 0) {
+      // Behind the last op of a step the backend has waited already. A fourth more: gaps and events.
+      if (op > 0) lab.options.rest(burst * 5 / 4);
+      burst = {};
+    }
+    burst += kernels[op].time;
+  };
+  HostTimer timer(*backend, {.now = lab.options.now, .before_op = before_op});
+  exec::run(plan, lab.exchange.rank, timer, {.warmup = lab.options.warmup, .steps = 1});
+  timer.clear();
+  exec::run(plan, lab.exchange.rank, timer, {.warmup = 0, .steps = kSteps});
+  return mean_of_calls(lab, timer.run_op_ns, kernels.size());
 }
 
 double skew_of(std::span<const models::MeasuredKernel> kernels, Duration slowest) {

@@ -24,10 +24,15 @@ namespace dovetail::calibrate {
 struct StepTimes {
   std::vector<models::MeasuredKernel> kernels;  // one per op that computes, in program order
   Quantiles slowest;  // of a step: all its ops, on the rank that took longest in this step
-  Duration issue{};   // of an op, on average over the ops: one may be several launches
 };
 // REQUIRES: the workload has shapes, no timed work.
 StepTimes measure_step(const Lab& lab, const schedule::Program& workload);
+
+// What the call that issues an op takes the host, on average over the workload's ops (one may be several launches), while
+// the device's queue has room. A call to a full queue returns when the device has finished something: that is the device's
+// time. So ops are issued in bursts that fit into it, and the host rests behind each burst for as long as it takes.
+Duration measure_issue(const Lab& lab, const schedule::Program& workload,
+                       std::span<const models::MeasuredKernel> kernels);
 
 // How much longer a step takes on its slowest rank than the ops' medians add up to, as a share of them, at least 0: in
 // every step something else is late, on some rank, and a synchronous step waits for it.

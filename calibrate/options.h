@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace dovetail::calibrate {
@@ -58,6 +59,8 @@ struct Options {
   std::function<Duration()> transfer_cpu{};
   // The clock of the host's calls and of the budgets.
   std::function<std::int64_t()> now = exec::now_ns;
+  // How the host rests until a device has done what was issued.
+  std::function<void(Duration)> rest = [](Duration time) { std::this_thread::sleep_for(time); };
   std::function<void(std::string_view)> progress{};  // told on rank 0; may be empty
 };
 

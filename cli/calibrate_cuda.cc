@@ -66,8 +66,7 @@ void print_summary(std::ostream& out, const models::Cluster& cluster, const std:
       << " beside compute\nhost: op " << fixed(to_us(cluster.host.run_op), 2) << " us, collective "
       << fixed(to_us(cluster.host.collective), 2) << " us, event "
       << fixed(to_us(cluster.host.event), 2) << " us, copy " << fixed(to_us(cluster.host.copy), 2)
-      << " us, latency " << fixed(to_us(cluster.host.launch_latency), 2) << " us, gap "
-      << fixed(to_us(cluster.host.launch_gap), 2) << " us\n"
+      << " us, gap " << fixed(to_us(cluster.host.launch_gap), 2) << " us\n"
       << (cluster.quality->valid ? "calibration valid" : "calibration NOT valid");
   for (const std::string& reason : cluster.quality->why) out << "; " << reason;
   out << '\n';

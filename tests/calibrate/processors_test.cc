@@ -205,7 +205,7 @@ TEST(CalibrateTest, EveryRankKnowsTheSameResult) {
   on_ranks(3, 0us, little(), [&](const Lab& lab) {
     const auto rank = static_cast<std::size_t>(lab.exchange.rank.value);
     medians[rank] = measure_step(lab, program).kernels[2].time;
-    hosts[rank] = measure_host(lab, {});
+    hosts[rank] = measure_host(lab, {}, {});
   });
   EXPECT_THAT(medians, ::testing::Each(medians[0]));
   EXPECT_GT(hosts[0].collective, Duration{});
