@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/count.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/job.h"
@@ -90,9 +91,7 @@ int cpu_selftest_as_rank(std::ostream& out) {
 }
 
 Verdict verdict_from(const std::string& word) {
-  for (const Verdict verdict : {Verdict::Pass, Verdict::Fail, Verdict::Skipped}) {
-    if (word == to_string(verdict)) return verdict;
-  }
+  if (const auto verdict = word_to<Verdict>(word)) return *verdict;
   throw InputError("self-test rows: unknown verdict \"" + word + "\"");
 }
 
@@ -130,7 +129,9 @@ void print_rows(std::ostream& out, const std::vector<Row>& rows) {
   }
   const exec::selftest::Counts counts = exec::selftest::count(rows);
   out << counts.passed << " passed, " << counts.failed << " failed, " << counts.skipped
-      << " skipped\n";
+      << " skipped";
+  if (counts.known > 0) out << ", " << counted(std::int64_t{counts.known}, "known fault") << " of libraries";
+  out << '\n';
 }
 
 std::string rows_to_json(const std::vector<Row>& rows) {
@@ -148,6 +149,7 @@ std::string rows_to_json(const std::vector<Row>& rows) {
                                {"passed", counts.passed},
                                {"failed", counts.failed},
                                {"skipped", counts.skipped},
+                               {"known", counts.known},
                                {"rows", list}};
   // Device and library names are not ours: what is no UTF-8 is replaced, never an exception.
   return report.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";

@@ -317,13 +317,16 @@ def selftest(directory, result):
         return
     for row in found["rows"]:
         print(f"{row['part']:<8} {row['name']:<40} {row['verdict']:<7}  {row['detail']}")
-    result["selftest"] = {key: found[key] for key in ("passed", "failed", "skipped")}
+    result["selftest"] = {key: found[key] for key in ("passed", "failed", "skipped", "known")}
     result["selftest"]["products"] = [
         {"name": row["name"], "verdict": row["verdict"], "detail": row["detail"]}
         for row in found["rows"]
         if "product" in row["name"] and row["part"] == "cuda"
     ]
-    print(f"self-test: {found['passed']} passed, {found['failed']} failed, {found['skipped']} skipped")
+    print(
+        f"self-test: {found['passed']} passed, {found['failed']} failed, {found['skipped']} skipped,"
+        f" {found['known']} known faults of libraries"
+    )
 
 
 def values(directory, result):

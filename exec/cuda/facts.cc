@@ -17,12 +17,6 @@ std::string cuda_version(int number) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
 }
 
-// NCCL writes 2.28.9 as 22809.
-std::string nccl_version(int number) {
-  return std::to_string(number / 10000) + "." + std::to_string(number / 100 % 100) + "." +
-         std::to_string(number % 100);
-}
-
 DeviceFacts device_facts(int index) {
   DeviceFacts facts;
   facts.index = index;
@@ -56,6 +50,12 @@ std::string objection_to(cudaError_t result, int count) {
 }
 
 }  // namespace
+
+// NCCL writes 2.28.9 as 22809.
+std::string nccl_version(int number) {
+  return std::to_string(number / 10000) + "." + std::to_string(number / 100 % 100) + "." +
+         std::to_string(number % 100);
+}
 
 Facts facts() {
   Facts result;

@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
 #include "exec/clock.h"
+#include "exec/cuda/facts.h"
 #include "exec/cuda/selftest.h"
 #include "exec/selftest/cases.h"
 #include "exec/selftest/encode.h"
@@ -14,6 +15,7 @@
 
 #include <nccl.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -184,18 +186,51 @@ std::int64_t result_size(const Expected& what, std::int64_t rank) {
 struct Tally {
   std::int64_t checked = 0;
   std::int64_t wrong = 0;
+  std::int64_t known = 0;  // of those: as a known fault leaves them
+  std::string fault = {};  // in words
 };
+
+// NCCL 2.28.9 on an H100, 2026-11-28: an all-reduce of one rank that averages f64 out of place does not write its last
+// elements, 65,536 to 65,538 of 65,539. In other types, of 2 or 4 ranks and of 1 or 1,000 elements all are right.
+// The executor reduces buckets in place.
+constexpr int kFaultyNccl = 22809;
+
+int loaded_nccl() {
+  int version = 0;
+  check(ncclGetVersion(&version), "ncclGetVersion");
+  return version;
+}
+
+bool is_known_to_fail(const Expected& what, DType dtype) {
+  return what.kind == Collective::AllReduce && what.op == ReduceOp::Average && what.ranks == 1 &&
+         dtype == DType::F64 && loaded_nccl() == kFaultyNccl;
+}
+
+// Whether all elements from this one on are as they were before the collective.
+bool is_unwritten_from(std::span<const double> found, std::size_t first) {
+  return std::ranges::all_of(found.subspan(first), [](double value) { return std::isnan(value); });
+}
 
 Tally count_wrong(const Expected& what, DType dtype, std::int64_t rank,
                   std::span<const double> found) {
   const double relative = what.op == ReduceOp::Average ? selftest::tolerance(dtype, what.ranks) : 0;
   Tally tally;
+  std::size_t first = found.size();  // wrong one
   for (std::size_t i = 0; i < found.size(); ++i) {
     const double expected = known_result(what, rank, static_cast<std::int64_t>(i));
     // Not greater, so that NaN is wrong.
-    tally.wrong += std::abs(found[i] - expected) <= relative * expected ? 0 : 1;
+    if (std::abs(found[i] - expected) <= relative * expected) continue;
+    ++tally.wrong;
+    first = std::min(first, i);
   }
   tally.checked = static_cast<std::int64_t>(found.size());
+  if (tally.wrong > 0 && is_known_to_fail(what, dtype) && is_unwritten_from(found, first)) {
+    tally.known = tally.wrong;
+    tally.fault = "known fault of NCCL " + nccl_version(kFaultyNccl) +
+                  ": an average of f64 by one rank, out of place, leaves elements " +
+                  std::to_string(first) + " to " + std::to_string(found.size() - 1) + " of " +
+                  std::to_string(found.size()) + " unwritten";
+  }
   return tally;
 }
 
@@ -218,6 +253,8 @@ class Tester {
                                 dtype);
       sum.checked += one.checked;
       sum.wrong += one.wrong;
+      sum.known += one.known;
+      if (sum.fault.empty()) sum.fault = one.fault;
     }
     return sum;
   }
@@ -267,22 +304,28 @@ class Tester {
 
 selftest::Outcome outcome_of(const Exchange& exchange, const std::map<DType, Tally>& mine) {
   std::vector<std::int64_t> numbers;
-  for (const auto& [dtype, tally] : mine)
-    numbers.insert(numbers.end(), {tally.checked, tally.wrong});
+  std::string fault;
+  for (const auto& [dtype, tally] : mine) {
+    numbers.insert(numbers.end(), {tally.checked, tally.wrong, tally.known});
+    if (!tally.fault.empty()) fault = tally.fault + "; ";
+  }
   std::vector<std::int64_t> sums(numbers.size(), 0);
   for (const std::vector<std::int64_t>& of_rank : share(exchange, numbers)) {
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += of_rank.at(i);
   }
   std::string words;
   std::int64_t wrong = 0;
+  std::int64_t known = 0;
   std::size_t i = 0;
   for (const auto& [dtype, tally] : mine) {
     words += (words.empty() ? "" : ", ") + std::string(to_string(dtype)) + " " +
              std::to_string(sums[i]) + " elements " + std::to_string(sums[i + 1]) + " wrong";
     wrong += sums[i + 1];
-    i += 2;
+    known += sums[i + 2];
+    i += 3;
   }
-  return wrong == 0 ? selftest::pass(words) : selftest::fail(words);
+  if (wrong == 0) return selftest::pass(words);
+  return wrong == known ? selftest::known(fault + words) : selftest::fail(words);
 }
 
 std::string name_of(const CollectiveCase& of, std::int64_t ranks) {

@@ -331,7 +331,7 @@ TEST_F(GpuReportTest, TellsTheSelfTestTheValuesAndTheSanitizer) {
   // A library has written to standard output too.
   std::ofstream(folder_ + "/selftest.json")
       << "NCCL version 2.28.9\n"
-      << json({{"passed", 1}, {"failed", 0}, {"skipped", 2}, {"rows", {product}}}) << "\nlate\n";
+      << json({{"passed", 1}, {"failed", 0}, {"skipped", 2}, {"known", 1}, {"rows", {product}}}) << "\nlate\n";
   json wrong = row("plan-exact-2-0.json", 1, 1);
   wrong["wrong_elements"] = 3;
   write("exact-1-eager.json", report_of(json::array({row("plan-exact-1-0.json", 1, 1)})));
@@ -343,7 +343,7 @@ TEST_F(GpuReportTest, TellsTheSelfTestTheValuesAndTheSanitizer) {
   write("run-eager-4.json", report_of(json::array({row("a.json", 110, 100)})));
   const Ended ended = run("report " + folder_);
   ASSERT_EQ(ended.code, 0) << ended.output;
-  EXPECT_THAT(ended.output, HasSubstr("self-test: 1 passed, 0 failed, 2 skipped"));
+  EXPECT_THAT(ended.output, HasSubstr("self-test: 1 passed, 0 failed, 2 skipped, 1 known"));
   EXPECT_THAT(ended.output, HasSubstr("1.010 times"));
   EXPECT_THAT(ended.output, HasSubstr("14 elements checked in 2 runs, 3 wrong"));
   EXPECT_THAT(ended.output, HasSubstr("compute-sanitizer: exit 9; ERROR SUMMARY: 2 errors"));

@@ -85,7 +85,8 @@ TEST(SelftestRowTest, WhatACheckThrowsBecomesAFailedRow) {
 TEST(SelftestRowTest, JsonBringsTheSameRowsBack) {
   const std::vector<Row> rows = {{"build", "a", Verdict::Pass, "x \"y\""},
                                  {"cuda", "b", Verdict::Skipped, "no driver"},
-                                 {"cuda", "c", Verdict::Fail, "2 wrong"}};
+                                 {"cuda", "c", Verdict::Fail, "2 wrong"},
+                                 {"cuda", "d", Verdict::Known, "3 wrong"}};
   EXPECT_EQ(rows_from_json(rows_to_json(rows)), rows);
   // A library may have printed a line of its own before.
   EXPECT_EQ(rows_from_json("NCCL version 2.28.9\n" + rows_to_json(rows)), rows);
@@ -98,12 +99,15 @@ TEST(SelftestRowTest, BytesThatAreNoTextDoNotBreakTheReport) {
 
 TEST(SelftestRowTest, TheTableEndsWithTheCounts) {
   std::ostringstream out;
-  print_rows(out, {{"cpu", "clock", Verdict::Pass, "1 ns"}, {"cuda", "b", Verdict::Fail, "bad"}});
+  print_rows(out, {{"cpu", "clock", Verdict::Pass, "1 ns"},
+                   {"cuda", "b", Verdict::Fail, "bad"},
+                   {"cuda", "c", Verdict::Known, "fault"}});
   EXPECT_EQ(out.str(),
             "part  check  verdict  what was seen\n"
             "cpu   clock  pass     1 ns\n"
             "cuda  b      FAIL     bad\n"
-            "1 passed, 1 failed, 0 skipped\n");
+            "cuda  c      known    fault\n"
+            "1 passed, 1 failed, 0 skipped, 1 known fault of libraries\n");
 }
 
 // Longer than any machine needs.

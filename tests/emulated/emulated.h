@@ -50,7 +50,9 @@ struct Options {
   std::uint64_t seed = 0;
   std::size_t memory_bytes = std::size_t{2} << 30;  // of each device
   std::vector<Fault> faults{};
-  bool is_exclusive = false;                   // devices serve one process at a time
+  bool is_exclusive = false;  // devices serve one process at a time
+  // NCCL has 2.28.9's fault (nccl_calls.cc) and says that it is this version; 0: that of the headers, without it.
+  std::int32_t faulty_nccl = 0;
   std::optional<std::int64_t> dropped_wait{};  // this cudaStreamWaitEvent of the process is ignored
 };
 

@@ -139,6 +139,18 @@ std::optional<double> factor_of(const Operation& operation) {
   return operation.comm->factors[index];
 }
 
+// Measured on an H100 with NCCL 2.28.9: of an average of f64 by one rank, out of place, elements 65,536 to 65,538 of 65,539
+// are not written; 1 and 1,000 elements are. Taken to be all behind the last whole 65,536.
+void leave_a_tail(Operation& operation) {
+  constexpr std::size_t kWhole = 65'536;
+  Collective& what = operation.what;
+  if (options().faulty_nccl > 0 && what.call.kind == CallKind::AllReduce &&
+      what.call.type == ncclFloat64 && what.call.op == ncclAvg && operation.comm->link.ranks == 1 &&
+      what.send != what.receive && what.call.count > kWhole) {
+    what.call.count -= what.call.count % kWhole;
+  }
+}
+
 ncclResult_t issue(Operation operation) {
   if (const ncclResult_t refused = begin_call(operation.comm, operation.function)) {
     return fail(refused);
@@ -151,6 +163,7 @@ ncclResult_t issue(Operation operation) {
   const std::optional<double> factor = factor_of(operation);
   if (!factor) return fail(refuse(ncclInvalidArgument, "Invalid reduction operation"));
   operation.what.factor = *factor;
+  leave_a_tail(operation);
   // Which operation is a matter of each rank: only built-in ones must be the same.
   operation.what.call.op = std::min<std::int32_t>(operation.what.call.op, ncclNumOps);
   Work work = {.name = operation.function};
