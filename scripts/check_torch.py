@@ -25,6 +25,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -420,6 +421,51 @@ def check_record(workload):
         check(len(said["buckets"]) == buckets, f"{policy}: {len(said['buckets'])} of {buckets} buckets are compared")
         strangers = [one["name"] for one in said["unmatched"] if "pack" not in one["name"]]
         check(not strangers, f"{policy}: of what was foreseen all but copies is measured, not {strangers}")
+        notes = json.loads(pathlib.Path(measured).read_text())["provenance"]["notes"]
+        check(notes["clock"] == "host" and notes["not_seen"] == "copies-of-buckets", f"the host's clock is named: {notes}")
+
+
+class LateClock:
+    """Stands in for events of a device whose queue runs behind: none is known before the host has waited for all."""
+
+    def __init__(self):
+        self.settled = self.early = self.reached = 0
+
+    def now(self):
+        return time.perf_counter_ns()
+
+    def microseconds(self, start, end):
+        self.early += max(start, end) > self.reached
+        return (end - start) / 1e3
+
+    def settle(self):
+        self.settled += 1
+        self.reached = self.now()
+
+
+def check_record_on_device(workload):
+    """The way of events, with a stand-in for them: read when the last step has ended, and what they cannot tell is said."""
+    recorder = sys.modules["dovetail_torch.record"]
+    plan, predicted, measured = (str(FOLDER / name) for name in ("dr.json", "dp.json", "dm.json"))
+    tool("plan", "--workload", str(workload), "--policy", "threshold:cap=60KiB", "-o", plan, "--trace", predicted, "--force")
+    module, clock, ways = make_model(), LateClock(), recorder._clock_of
+    optimizer = sgd(module)
+    model = dovetail_torch.apply(module, plan, optimizer=optimizer, say=lambda text: None)
+    recorder._clock_of = lambda _model: clock
+    try:
+        step_us = dovetail_torch.record(model, lambda m: loss_of(m, 0), optimizer, predicted=predicted, path=measured)
+    finally:
+        recorder._clock_of = ways
+    check(step_us > 0 and clock.settled == 2, f"the host waits before the first step and behind the last: {clock.settled}")
+    check(clock.early == 0, "no event is read before the device has reached it")
+    dist.barrier()
+    notes = json.loads(pathlib.Path(measured).read_text())["provenance"]["notes"]
+    check(notes["clock"] == "cuda-events" and "host-waits" in notes["not_seen"].split(","), f"what was not seen is said: {notes}")
+    said = json.loads(tool("compare", predicted, measured, "--json"))
+    check(len(said["buckets"]) == len(json.loads(pathlib.Path(plan).read_text())["buckets"]), "all buckets are compared")
+    on = lambda device: type("Model", (), {"parameters": lambda self: iter([type("P", (), {"device": device})()])})()
+    raises(dovetail_torch.PlanError, "this model is on meta", lambda: recorder._clock_of(on(torch.device("meta"))))
+    raises(dovetail_torch.PlanError, "gloo's end on the host", lambda: recorder._clock_of(on(torch.device("cuda", 0))))
 
 
 class GivenClock:
@@ -670,6 +716,7 @@ def main():
     dist.init_process_group("gloo", init_method=f"file://{os.environ['DOVETAIL_MEETING']}", rank=RANK, world_size=2)
     workload = check_capture()
     check_record(workload)
+    check_record_on_device(workload)
     given = with_given_times(workload)
     for part in (check_forms, check_micro_steps, check_any_grouping, check_mixed_dtypes, check_stock_buckets, check_refusals,
                  check_export, check_replanning, check_replanning_refusals):

@@ -10,34 +10,58 @@ of backward, or in the optimizer; the optimizer, shared out by bytes. Copies int
 backward and are not seen apart. With DDP the collectives are seen through a communication hook that does what DDP
 itself does; it stays on the model, and costs a call of Python per bucket.
 
+On CUDA devices moments are events, recorded on the stream that is current there: the backward pass's in a gradient's
+hook, the compute stream at a launch, one that follows the collective at its end. They are read when the last step has
+ended; until then nothing waits for the device, and steps follow each other as they do in training. So spans say when
+the device did something, not when the host asked for it: how long the host issues or stands in a call is not seen. What was
+timed how, and what was not seen, is in the trace's provenance, under `notes`:
+
+    clock      host | cuda-events
+    ranks      how the clocks of ranks were laid beside each other
+    not_seen   host-issue, host-waits (devices), copies-of-buckets
+
 SPDX-License-Identifier: Apache-2.0
 """
 
 import json
 import platform
 import time
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
 
-from dovetail_torch.capture import _write
+from dovetail_torch.capture import _DeviceClock, _HostClock, _write
 from dovetail_torch.hooks import PlannedModel
 from dovetail_torch.plan import PlanError
 
 
 class _Watch:
-    """When things happened in one step, in ns of the clock that all processes of a machine share."""
+    """When things happened in one step: moments of the clock, ns of the host's or events of the device's."""
 
-    def __init__(self):
+    def __init__(self, clock):
+        self.now = clock.now
+        self.clear()
+
+    def clear(self):
         self.ready = {}   # parameter's name
         self.launch = {}  # bucket's number
         self.end = {}
         self.waits = []    # of own hooks: (bucket's number, start, end)
         self.updates = []  # of own hooks: (names of parameters, start, end)
 
-    def clear(self):
-        for one in (self.ready, self.launch, self.end, self.waits, self.updates):
-            one.clear()
+    def taken(self, marks):
+        """All of this step."""
+        return SimpleNamespace(marks=marks, ready=self.ready, launch=self.launch, end=self.end, waits=self.waits,
+                               updates=self.updates)
+
+
+def _read(seen, at):
+    """The same with every moment read as ns."""
+    of_all = lambda moments: {key: at(moment) for key, moment in moments.items()}
+    of_spans = lambda spans: [(what, at(start), at(end)) for what, start, end in spans]
+    return SimpleNamespace(marks=[at(mark) for mark in seen.marks], ready=of_all(seen.ready), launch=of_all(seen.launch),
+                           end=of_all(seen.end), waits=of_spans(seen.waits), updates=of_spans(seen.updates))
 
 
 def _watch_ddp(ddp, watch):
@@ -45,12 +69,12 @@ def _watch_ddp(ddp, watch):
 
     def hook(_state, bucket):
         number = bucket.index()
-        watch.launch[number] = time.monotonic_ns()
+        watch.launch[number] = watch.now()
         tensor = bucket.buffer().div_(size)
         future = dist.all_reduce(tensor, group=ddp.process_group, async_op=True).get_future()
 
         def done(result):
-            watch.end[number] = time.monotonic_ns()
+            watch.end[number] = watch.now()
             value = result.value()
             return value[0] if isinstance(value, (list, tuple)) else value
 
@@ -63,11 +87,11 @@ def _watch_hooks(model, watch):
     theirs = model._reduce
 
     def reduce(flat):
-        watch.launch[flat.number] = time.monotonic_ns()
+        watch.launch[flat.number] = watch.now()
         work = theirs(flat)
         if not hasattr(work, "get_future"):
             return work
-        work.get_future().then(lambda _result: watch.end.__setitem__(flat.number, time.monotonic_ns()))
+        work.get_future().then(lambda _result: watch.end.__setitem__(flat.number, watch.now()))
         return work
 
     model._reduce = reduce
@@ -79,15 +103,15 @@ def _watch_hooks(model, watch):
     def watched_wait(flat):
         if flat.is_waited or flat.work is None:
             return
-        start = time.monotonic_ns()
+        start = watch.now()
         wait(flat)
-        watch.waits.append((flat.number, start, time.monotonic_ns()))
+        watch.waits.append((flat.number, start, watch.now()))
 
     def watched_step(optimizer, chunk, whole_step):
-        start = time.monotonic_ns()
+        start = watch.now()
         step_on(optimizer, chunk, whole_step)
         updated = [names[id(p)] for _, params in chunk for p in params if id(p) in names]
-        watch.updates.append((updated, start, time.monotonic_ns()))
+        watch.updates.append((updated, start, watch.now()))
 
     model._wait, model._step_on = watched_wait, watched_step
 
@@ -98,7 +122,7 @@ def _watch_gradients(model, watch):
         if not parameter.requires_grad:
             continue
         accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-        accumulator.register_hook(lambda *_unused, name=name: watch.ready.__setitem__(name, time.monotonic_ns()))
+        accumulator.register_hook(lambda *_unused, name=name: watch.ready.__setitem__(name, watch.now()))
         keep.append(accumulator)
     model._dovetail_watch = keep  # hooks live as long as the accumulators
 
@@ -117,8 +141,8 @@ class _Spans:
             self.spans.append([command["id"], self.rank, stream, step, start, end])
 
 
-def _spans_of_step(spans, plan, watch, step, marks, streams):
-    begin, forward, backward, optimizer, end = marks
+def _spans_of_step(spans, plan, watch, step, streams):
+    begin, forward, backward, optimizer, end = watch.marks
     spans.add("between-steps", 0, step, begin, forward)
     spans.add("forward", 0, step, forward, backward)
     at = backward
@@ -161,46 +185,83 @@ def _share_out(spans, plan, step, names, start, end):
         at = until
 
 
+def _clock_of(model):
+    kind = next(model.parameters()).device.type
+    if kind == "cpu":
+        return _HostClock()
+    if kind != "cuda":
+        raise PlanError(f"record() times on processors and on CUDA devices; this model is on {kind}")
+    if dist.get_backend() == "gloo":
+        raise PlanError("record() on a device needs collectives that end there (nccl); gloo's end on the host")
+    return _DeviceClock()
+
+
+def _steps(model, forward, optimizer, watch, count, is_on_host):
+    """So many steps, as they were seen. On a device they follow each other; on processors ranks begin each together."""
+    seen = []
+    for step in range(count):
+        if is_on_host or step == 0:
+            dist.barrier()
+        watch.clear()
+        marks = [watch.now()]
+        optimizer.zero_grad()
+        marks.append(watch.now())
+        loss = forward(model)
+        marks.append(watch.now())
+        loss.backward()
+        marks.append(watch.now())
+        optimizer.step()
+        marks.append(watch.now())
+        seen.append(watch.taken(marks))
+    return seen
+
+
 def record(model, forward, optimizer, *, predicted, path, steps=5, warmup=2):
-    """Runs warmup + steps training steps and writes their trace to `path` (rank 0). Collective. CPU only: times of a
-    device are not those of the host. Returns the median step in us, of the slowest rank."""
+    """Runs warmup + steps training steps and writes their trace to `path` (rank 0). Collective. Returns the median step in
+    us, of the slowest rank."""
     planned = isinstance(model, PlannedModel)
     plan = model._plan if planned else model._dovetail.plan
     with open(predicted, encoding="utf-8") as file:
         foreseen = json.load(file)
     if foreseen.get("schema") != "dovetail.trace/1":
         raise PlanError(f"{predicted}: expected a trace, as dovetail plan --trace writes it")
-    if next(model.parameters()).device.type != "cpu":
-        raise PlanError("record() times with the host's clock, which says nothing of a device: profile that instead")
-    watch = _Watch()
+    clock = _clock_of(model)
+    is_on_host = isinstance(clock, _HostClock)
+    watch = _Watch(clock)
     (_watch_hooks if planned else _watch_ddp)(model, watch)
     _watch_gradients(model, watch)
-    streams = {entry["name"]: entry["id"] for entry in foreseen["streams"]}
+    zero = clock.now()
+    clock.settle()
+    zero_ns = time.perf_counter_ns()  # of the clock that all processes of a machine share
+    seen = _steps(model, forward, optimizer, watch, warmup + steps, is_on_host)
+    clock.settle()
     spans = _Spans(foreseen["commands"], dist.get_rank())
+    streams = {entry["name"]: entry["id"] for entry in foreseen["streams"]}
     took = []
-    for step in range(-warmup, steps):
-        dist.barrier()
-        watch.clear()
-        marks = [time.monotonic_ns()]
-        optimizer.zero_grad()
-        marks.append(time.monotonic_ns())
-        loss = forward(model)
-        marks.append(time.monotonic_ns())
-        loss.backward()
-        marks.append(time.monotonic_ns())
-        optimizer.step()
-        marks.append(time.monotonic_ns())
-        if step >= 0:
-            took.append(marks[-1] - marks[0])
-            _spans_of_step(spans, plan, watch, step, marks, streams)
+    for number, one in enumerate(seen):
+        # Read against the step's own beginning: the distance of two events is a float of 24 bits.
+        zero_ns, zero = zero_ns + round(clock.microseconds(zero, one.marks[0]) * 1e3), one.marks[0]
+        if number < warmup:
+            continue
+        read = _read(one, lambda moment: zero_ns + round(clock.microseconds(zero, moment) * 1e3))
+        took.append(read.marks[-1] - read.marks[0])
+        _spans_of_step(spans, plan, read, number - warmup, streams)
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, (spans.spans, sorted(took)[len(took) // 2]))
     if dist.get_rank() == 0:
-        _write(path, _trace(foreseen, plan, [found for found, _ in everyone], steps))
+        _write(path, _trace(foreseen, plan, [found for found, _ in everyone], steps, is_on_host))
     return max(median for _, median in everyone) / 1e3
 
 
-def _trace(foreseen, plan, ranks, steps):
+def _notes(is_on_host):
+    """What was timed how, and what was not seen, for programs to read."""
+    if is_on_host:
+        return {"clock": "host", "ranks": "one clock on each host", "not_seen": "copies-of-buckets"}
+    return {"clock": "cuda-events", "ranks": "each by its host's clock, read once before the first step",
+            "not_seen": "host-issue,host-waits,copies-of-buckets"}
+
+
+def _trace(foreseen, plan, ranks, steps, is_on_host):
     first = min(span[4] for spans in ranks for span in spans)
     rows = sorted(([*span[:4], span[4] - first, span[5] - first] for spans in ranks for span in spans),
                   key=lambda span: (span[1], span[2], span[4], span[5]))
@@ -208,7 +269,8 @@ def _trace(foreseen, plan, ranks, steps):
     return {"schema": "dovetail.trace/1", "kind": "trace",
             "provenance": {"origin": "measured", "machine": platform.node(), "policy": plan.policy,
                            "workload": foreseen["provenance"]["workload"],
-                           "backend": f"torch {torch.__version__} {dist.get_backend()}", "notes": {}},
+                           "backend": f"torch {torch.__version__} {dist.get_backend()}",
+                           "notes": _notes(is_on_host)},
             "world_size": len(ranks), "steps": steps, "ranks": list(range(len(ranks))),
             "streams": foreseen["streams"],
             "commands": [command for command in foreseen["commands"] if command["id"] in seen],
