@@ -130,7 +130,8 @@ void print_rows(std::ostream& out, const std::vector<Row>& rows) {
   const exec::selftest::Counts counts = exec::selftest::count(rows);
   out << counts.passed << " passed, " << counts.failed << " failed, " << counts.skipped
       << " skipped";
-  if (counts.known > 0) out << ", " << counted(std::int64_t{counts.known}, "known fault") << " of libraries";
+  if (counts.known > 0)
+    out << ", " << counted(std::int64_t{counts.known}, "known fault") << " of libraries";
   out << '\n';
 }
 

@@ -331,7 +331,8 @@ TEST_F(GpuReportTest, TellsTheSelfTestTheValuesAndTheSanitizer) {
   // A library has written to standard output too.
   std::ofstream(folder_ + "/selftest.json")
       << "NCCL version 2.28.9\n"
-      << json({{"passed", 1}, {"failed", 0}, {"skipped", 2}, {"known", 1}, {"rows", {product}}}) << "\nlate\n";
+      << json({{"passed", 1}, {"failed", 0}, {"skipped", 2}, {"known", 1}, {"rows", {product}}})
+      << "\nlate\n";
   json wrong = row("plan-exact-2-0.json", 1, 1);
   wrong["wrong_elements"] = 3;
   write("exact-1-eager.json", report_of(json::array({row("plan-exact-1-0.json", 1, 1)})));
