@@ -105,6 +105,12 @@ Duration mean_of_calls(const Lab& lab, const std::vector<std::int64_t>& samples_
   return median_of(lab, {sum / static_cast<std::int64_t>(calls)});
 }
 
+// Of a queue of launches: the op's kernels, and an event on either side.
+std::size_t entries_of(const models::KernelWork& work) {
+  const auto* several = std::get_if<schedule::KernelsWork>(&work);
+  return 2 + (several == nullptr ? 1 : several->kernels.size());
+}
+
 }  // namespace
 
 StepTimes measure_step(const Lab& lab, const schedule::Program& workload) {
@@ -128,21 +134,25 @@ StepTimes measure_step(const Lab& lab, const schedule::Program& workload) {
 
 Duration measure_issue(const Lab& lab, const schedule::Program& workload,
                        std::span<const models::MeasuredKernel> kernels) {
-  // A queue of launches holds about 1,024; an op is some of them and two events.
-  constexpr std::size_t kBurst = 32;
+  constexpr std::size_t kBurst = 256;  // a queue holds about 1,024
   constexpr std::int32_t kSteps = 5;
   if (kernels.empty()) return {};
   const schedule::ScheduledProgram plan = ops_plan(workload);
   const std::unique_ptr<exec::Backend> backend = lab.make_backend(plan);
   std::size_t issued = 0;
-  Duration burst{};  // what the device has to do since it was idle
+  std::size_t entries = 0;  // of the queue, since the device was idle
+  Duration burst{};         // what they take
   const auto before_op = [&](OpId) {
     const std::size_t op = issued++ % kernels.size();
-    if (op % kBurst == 0) {
-      // Behind the last op of a step the backend has waited already. A fourth more: gaps and events.
-      if (op > 0) lab.options.rest(burst * 5 / 4);
+    const std::size_t more = entries_of(kernels[op].work);
+    const bool is_full = entries + more > kBurst;
+    // Behind the last op of a step the backend has waited already. A fourth more: gaps and events.
+    if (op > 0 && is_full) lab.options.rest(burst * 5 / 4);
+    if (op == 0 || is_full) {
+      entries = 0;
       burst = {};
     }
+    entries += more;
     burst += kernels[op].time;
   };
   HostTimer timer(*backend, {.now = lab.options.now, .before_op = before_op});

@@ -317,7 +317,7 @@ def selftest(directory, result):
         return
     for row in found["rows"]:
         print(f"{row['part']:<8} {row['name']:<40} {row['verdict']:<7}  {row['detail']}")
-    result["selftest"] = {key: found[key] for key in ("passed", "failed", "skipped", "known")}
+    result["selftest"] = {key: found.get(key, 0) for key in ("passed", "failed", "skipped", "known")}
     result["selftest"]["products"] = [
         {"name": row["name"], "verdict": row["verdict"], "detail": row["detail"]}
         for row in found["rows"]
@@ -325,7 +325,7 @@ def selftest(directory, result):
     ]
     print(
         f"self-test: {found['passed']} passed, {found['failed']} failed, {found['skipped']} skipped,"
-        f" {found['known']} known faults of libraries"
+        f" {result['selftest']['known']} known faults of libraries"
     )
 
 

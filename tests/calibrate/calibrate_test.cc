@@ -230,13 +230,13 @@ class CountedCalls final : public Wrapped {
   std::int64_t& clock_;
 };
 
-// A device whose queue holds 40 ops: a call takes 5 us, and to a full queue as much longer as it takes the device to
+// A device whose queue holds 100 ops: a call takes 5 us, and to a full queue as much longer as it takes the device to
 // end its oldest op.
 class LimitedQueue final : public Wrapped {
  public:
   LimitedQueue(const ScheduledProgram& plan, std::int64_t& clock) : Wrapped(plan), clock_(clock) {}
   void run_op(const schedule::Command& command, const schedule::RunOp& action) override {
-    constexpr std::size_t kRoom = 40;
+    constexpr std::size_t kRoom = 100;
     clock_ += 5'000;
     while (!ends_.empty() && ends_.front() <= clock_) ends_.pop_front();
     if (ends_.size() == kRoom) {
@@ -258,15 +258,16 @@ class LimitedQueue final : public Wrapped {
   std::deque<std::int64_t> ends_;  // of ops in the queue
 };
 
-// 100 ops of 400 us. In a row they fill the queue within 200 us, and from then on each call waits for an op to end: the
-// median call takes 400 us, which is the device's time. In bursts of 32, with rests, each takes the 5 us of the call.
+// 300 ops of 400 us. In a row they fill the queue within 500 us, and from then on each call waits for an op to end: the
+// median call takes 400 us, which is the device's time. In bursts of 85, a kernel and two events each, with rests behind
+// them, each takes the 5 us of the call.
 TEST(FakeCalibrateTest, IssuingIsMeasuredWhileTheQueueHasRoom) {
   std::int64_t clock = 0;
   const MakeBackend make = [&clock](const ScheduledProgram& plan) {
     return std::make_unique<LimitedQueue>(plan, clock);
   };
   const schedule::MemoryWork work = {.bytes = Bytes(400'000'000), .flop = Flop(0)};
-  const ScheduledProgram row = chain_plan(1, 100, work);
+  const ScheduledProgram row = chain_plan(1, 300, work);
   LimitedQueue queue(row, clock);
   HostTimer timer(queue, {.now = [&clock] { return clock; }});
   exec::run(row, Rank{0}, timer, {.warmup = 0, .steps = 1});
@@ -277,7 +278,7 @@ TEST(FakeCalibrateTest, IssuingIsMeasuredWhileTheQueueHasRoom) {
   limited.rest = [&clock](Duration time) { clock += time.count(); };
   const exec::Exchange alone = exec::alone();
   const Lab lab = {.exchange = alone, .make_backend = make, .options = limited, .ranks = 1};
-  const std::vector<models::MeasuredKernel> kernels(100, {.work = work, .time = from_us(400)});
+  const std::vector<models::MeasuredKernel> kernels(300, {.work = work, .time = from_us(400)});
   EXPECT_EQ(measure_issue(lab, row.program, kernels), from_us(5));
 }
 
