@@ -92,23 +92,21 @@ OpTimes measure_ops(const Lab& lab, const schedule::ScheduledProgram& plan, Benc
   return times;
 }
 
-// The median of each call of a step over the steps, and the mean of those; over the ranks too.
-Duration mean_of_calls(const Lab& lab, const std::vector<std::int64_t>& samples_ns,
-                       std::size_t calls) {
-  if (calls == 0) return {};
+// The median of each call of a step over the steps, added up; over the ranks too.
+Duration sum_of_calls(const Lab& lab, const std::vector<std::int64_t>& samples_ns,
+                      std::size_t calls) {
   std::int64_t sum = 0;
   for (std::size_t call = 0; call < calls; ++call) {
     std::vector<std::int64_t> of_call;
     for (std::size_t i = call; i < samples_ns.size(); i += calls) of_call.push_back(samples_ns[i]);
     if (!of_call.empty()) sum += quantiles_of(std::move(of_call)).median.count();
   }
-  return median_of(lab, {sum / static_cast<std::int64_t>(calls)});
+  return median_of(lab, {sum});
 }
 
-// Of a queue of launches: the op's kernels, and an event on either side.
-std::size_t entries_of(const models::KernelWork& work) {
+std::size_t kernels_in(const models::KernelWork& work) {
   const auto* several = std::get_if<schedule::KernelsWork>(&work);
-  return 2 + (several == nullptr ? 1 : several->kernels.size());
+  return several == nullptr ? 1 : std::max<std::size_t>(1, several->kernels.size());
 }
 
 }  // namespace
@@ -144,7 +142,7 @@ Duration measure_issue(const Lab& lab, const schedule::Program& workload,
   Duration burst{};         // what they take
   const auto before_op = [&](OpId) {
     const std::size_t op = issued++ % kernels.size();
-    const std::size_t more = entries_of(kernels[op].work);
+    const std::size_t more = kernels_in(kernels[op].work) + 2;  // events
     const bool is_full = entries + more > kBurst;
     // Behind the last op of a step the backend has waited already. A fourth more: gaps and events.
     if (op > 0 && is_full) lab.options.rest(burst * 5 / 4);
@@ -159,7 +157,9 @@ Duration measure_issue(const Lab& lab, const schedule::Program& workload,
   exec::run(plan, lab.exchange.rank, timer, {.warmup = lab.options.warmup, .steps = 1});
   timer.clear();
   exec::run(plan, lab.exchange.rank, timer, {.warmup = 0, .steps = kSteps});
-  return mean_of_calls(lab, timer.run_op_ns, kernels.size());
+  std::size_t all = 0;
+  for (const models::MeasuredKernel& kernel : kernels) all += kernels_in(kernel.work);
+  return sum_of_calls(lab, timer.run_op_ns, kernels.size()) / static_cast<std::int64_t>(all);
 }
 
 double skew_of(std::span<const models::MeasuredKernel> kernels, Duration slowest) {

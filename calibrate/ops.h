@@ -28,9 +28,10 @@ struct StepTimes {
 // REQUIRES: the workload has shapes, no timed work.
 StepTimes measure_step(const Lab& lab, const schedule::Program& workload);
 
-// What the call that issues an op takes the host, on average over the workload's ops (one may be several launches), while
-// the device's queue has room. A call to a full queue returns when the device has finished something: that is the device's
-// time. So ops are issued in bursts that fit into it, and the host rests behind each burst for as long as it takes.
+// What the call that issues an op takes the host while the device's queue has room, on average over the workload's ops;
+// one of several kernels counts as so many ops, as costs do (models/costs.cc). A call to a full queue returns when the
+// device has finished something: that is the device's time. So ops are issued in bursts that fit into the queue, and the
+// host rests behind each burst for as long as it takes.
 Duration measure_issue(const Lab& lab, const schedule::Program& workload,
                        std::span<const models::MeasuredKernel> kernels);
 

@@ -280,6 +280,10 @@ TEST(FakeCalibrateTest, IssuingIsMeasuredWhileTheQueueHasRoom) {
   const Lab lab = {.exchange = alone, .make_backend = make, .options = limited, .ranks = 1};
   const std::vector<models::MeasuredKernel> kernels(300, {.work = work, .time = from_us(400)});
   EXPECT_EQ(measure_issue(lab, row.program, kernels), from_us(5));
+  // Were each of these calls for five kernels, one would cost a fifth.
+  const schedule::KernelsWork five = {.kernels = std::vector<schedule::Kernel>(5, work)};
+  const std::vector<models::MeasuredKernel> blocks(300, {.work = five, .time = from_us(400)});
+  EXPECT_EQ(measure_issue(lab, row.program, blocks), from_us(1));
 }
 
 // The workload has two ops in each phase: forward 3 us each, backward 9, optimizer 3, 5 us on average. One
