@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json_reader.h"
+#include "cli/plain_groups.h"
 #include "diagnose/diagnosis.h"
 #include "diagnose/workload.h"
 #include "frameworks/framework.h"
@@ -34,7 +35,9 @@
 #include "traces/metrics.h"
 #include "traces/trace_json.h"
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -234,6 +237,21 @@ void read_deepspeed(std::string_view text) {
   use(frameworks::read_deepspeed(options, behind));
 }
 
+// What is cut out of a line of evaluate is what a reader of JSON finds there.
+void read_evaluate_groups(std::string_view text) {
+  const std::optional<cli::PlainGroups> found = cli::plain_groups_in(text);
+  if (!found) return;
+  static_cast<void>(JsonFile("f", found->rest));  // else the line is read as a whole
+  const JsonFile whole("g", text);
+  std::vector<std::vector<std::string>> groups;
+  for (const JsonValue group : whole.root().array("groups")) {
+    std::vector<std::string>& names = groups.emplace_back();
+    for (const JsonValue name : group.array()) names.push_back(name.string());
+  }
+  const auto same = [](const auto& a, const auto& b) { return std::ranges::equal(a, b); };
+  DOVETAIL_CHECK(std::ranges::equal(groups, found->groups, same)) << text;
+}
+
 void guess(std::string_view text) { static_cast<void>(imports::guess_format(text)); }
 
 constexpr std::array kReaders = {
@@ -259,6 +277,7 @@ constexpr std::array kReaders = {
     FuzzedReader{"torchtitan", read_torchtitan},
     FuzzedReader{"megatron", read_megatron},
     FuzzedReader{"deepspeed", read_deepspeed},
+    FuzzedReader{"evaluate-groups", read_evaluate_groups},
     FuzzedReader{"guess", guess},
 };
 
