@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 
 namespace dovetail::testing {
@@ -23,6 +24,9 @@ inline constexpr bool kHasSanitizer = false;
 #else
 inline constexpr bool kHasSanitizer = false;
 #endif
+
+// Whether somebody waits for more than a change needs (scripts/test.sh --all; DOVETAIL_DRAWN is how many cases are drawn then).
+inline bool is_long_run() { return std::getenv("DOVETAIL_DRAWN") != nullptr; }
 
 // Of so many random cases: half.
 template <typename Number>
