@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/dovetail.h"
 
+#include "base/interruption.h"
 #include "cli/environment.h"
 #include "cli/evaluate.h"
 #include "cli/front_door.h"
@@ -25,7 +26,13 @@ int answer(const std::vector<std::string>& words, std::ostream& out) {
 Evaluator::Evaluator() : evaluator_(std::make_unique<cli::Evaluator>(checked_data_dir())) {}
 Evaluator::~Evaluator() = default;
 
-std::string Evaluator::answer(std::string_view line) { return evaluator_->answer(line); }
+std::string Evaluator::answer(std::string_view line) {
+  try {
+    return evaluator_->answer(line);
+  } catch (const Interrupted&) {  // an exploration on another thread was
+    return R"({"error":"interrupted"})";
+  }
+}
 
 std::string version() { return cli::tool_text(); }
 

@@ -27,9 +27,11 @@ class Evaluator;
 }
 
 // Writes to `out` what `dovetail WORDS...` prints, and returns its exit code: 0; 3 where a run found wrong values; 130 where Ctrl-C
-// ended an exploration with what it had found (a program that handles SIGINT itself goes on to do so). Long work shows itself on
+// ended an exploration with what it had found (a program that handles SIGINT itself goes on to do so). What other threads ask at
+// that moment ends too: 130, or {"error": "interrupted"}. Long work shows itself on
 // standard error, unless DOVETAIL_PROGRESS is "off". Throws InputError, also for words that no command takes, with the command's
-// sentence, and DeviceError where the machine failed.
+// sentence, DeviceError where the machine failed, and CheckError where dovetail itself is wrong, with the words to report; the next
+// call is answered.
 int answer(const std::vector<std::string>& words, std::ostream& out);
 
 // Answers one JSON line after another, as `dovetail evaluate` does (docs/agents.md lists the keys).
@@ -39,8 +41,8 @@ class Evaluator {
   Evaluator();
   ~Evaluator();
 
-  // The answer, one line of JSON without a line's end; {"error": ...} for a line that is wrong. Threads that ask of one workload
-  // on one machine wait for each other.
+  // The answer, one line of JSON without a line's end; {"error": ...} for a line that is wrong, and with "internal": true where
+  // dovetail is. Threads that ask of one workload on one machine wait for each other.
   std::string answer(std::string_view line);
 
  private:

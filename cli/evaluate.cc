@@ -16,11 +16,14 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "base/json.h"
 #include "base/json_reader.h"
 #include "cli/document.h"
+#include "cli/fault.h"
 #include "cli/job_flag.h"
 #include "cli/plain_groups.h"
+#include "cli/signals.h"
 #include "frameworks/framework.h"
 #include "jobs/memory.h"
 #include "jobs/text.h"
@@ -212,6 +215,7 @@ struct Evaluator::Desk {
   std::optional<schedule::ResidentTensors> resident;  // of the planner's program
   frameworks::Gradients gradients;                    // what words depend on
   const predict::PublicError* error = nullptr;  // of steps of this workload here; null: unknown
+  bool is_made = false;                         // by `take`, to its end
   std::map<std::string, schedule::Schedule> frames;  // Schedules of policies without their buckets
   std::unordered_map<std::string, std::string> answers;  // by Question::asks
 
@@ -246,6 +250,15 @@ struct Evaluator::Desk {
     gradients = {.element = schedule::element_size(owed->all.front().dtype),
                  .ranks = program.group(owed->all.front().group).size()};
     if (inputs->machine.cluster) error = predict::public_error(*inputs->machine.cluster, program);
+    is_made = true;
+  }
+
+  // What is asked next finds all of it anew: an exception may have left it half changed.
+  void clear() {
+    is_made = false;
+    planner.reset();
+    frames.clear();
+    answers.clear();
   }
 
   // What a rank keeps all step long; of a job its peak.
@@ -335,6 +348,10 @@ There run_there(search::Planner& planner, const frameworks::Framework& framework
   return there;
 }
 
+std::string one_line(const ordered_json& answer) {
+  return answer.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
 }  // namespace
 
 Evaluator::Evaluator(std::string data_dir) : data_dir_(std::move(data_dir)) {}
@@ -359,11 +376,18 @@ std::string Evaluator::answer_about(const Question& question) {
   const std::lock_guard lock(desk->mutex);
   const auto known = desk->answers.find(asks);
   if (known != desk->answers.end()) return known->second;
-  desk->forget();
-  std::string text =
-      question.is_of_schedules() ? answer_of(*desk, question) : answer_of_job(question);
-  desk->answers.emplace(std::move(asks), text);
-  return text;
+  try {
+    desk->forget();
+    std::string text =
+        question.is_of_schedules() ? answer_of(*desk, question) : answer_of_job(question);
+    desk->answers.emplace(std::move(asks), text);
+    return text;
+  } catch (const InputError&) {
+    throw;
+  } catch (...) {
+    desk->clear();
+    throw;
+  }
 }
 
 std::string Evaluator::answer_of_job(const Question& question) const {
@@ -375,7 +399,7 @@ std::string Evaluator::answer_of_job(const Question& question) const {
 }
 
 std::string Evaluator::answer_of(Desk& desk, const Question& question) const {
-  if (!desk.planner) desk.take(question, data_dir_);
+  if (!desk.is_made) desk.take(question, data_dir_);
   search::Planner& planner = *desk.planner;
   if (question.wanted == Wanted::Gradients) {
     return ordered_json{{"gradients", gradients_json(planner, *desk.owed)}}.dump();
@@ -462,19 +486,29 @@ std::string Evaluator::answer(std::string_view line) {
     id = question.id;
     text = answer_about(question);
   } catch (const InputError& error) {
-    const ordered_json refused = {{"error", error.what()}};
-    text = refused.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    text = one_line({{"error", error.what()}});
+  } catch (const std::exception& error) {  // a CheckError, or no memory
+    text = one_line({{"error", std::string(error.what()) + "; " + kFault + " this line"},
+                     {"internal", true},
+                     {"line", line}});
   }
   return id.empty() ? text : "{\"id\":" + id + "," + text.substr(1);
 }
 
 void evaluate(const EvaluateOptions& options, std::istream& in, std::ostream& out) {
   Evaluator evaluator(options.data_dir);
+  std::optional<AsksBeforeEnding> keep_what_is_answered;
   std::string line;
-  while (std::getline(in, line)) {
+  while (true) {
+    if (in.rdbuf()->in_avail() <= 0) {
+      out.flush();
+      keep_what_is_answered.reset();  // nothing is lost where a signal ends the wait for a line
+    }
+    if (!std::getline(in, line)) return;
+    if (!keep_what_is_answered) keep_what_is_answered.emplace(Asks::Anywhere);
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     out << evaluator.answer(line) << '\n';
-    if (in.rdbuf()->in_avail() <= 0) out.flush();
+    if (AsksBeforeEnding::is_asked()) throw Interrupted();
   }
 }
 

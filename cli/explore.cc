@@ -11,6 +11,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/interruption.h"
 #include "cli/answer.h"
 #include "cli/explore_job.h"
 #include "cli/explore_json.h"
@@ -18,6 +19,7 @@
 #include "cli/explored.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
+#include "cli/signals.h"
 #include "cli/step_words.h"
 #include "cli/sweep_options.h"
 #include "cli/text.h"
@@ -285,6 +287,15 @@ void print_plot(std::ostream& out, const Sweep& sweep) {
   print_bars(out, bars, to_us(sweep.lower_bound.value_or(Duration{})) / 1e3);
 }
 
+// Ctrl-C ends it with the rows that are there; throws Interrupted where there is none.
+Sweep watched_sweep(search::Planner& planner, const search::SweepOptions& asked, bool yes) {
+  const AsksBeforeEnding keep_what_is_found(Asks::Anywhere);
+  Progress progress("explore", "candidate", row_count(asked), yes);
+  return run_sweep(planner, asked,
+                   {.begins = [&](const std::string& policy) { progress.begin(policy); },
+                    .goes_on = [&] { return progress.done(); }});
+}
+
 Explored explore_one(const ExploreOptions& options, const std::string& workload,
                      const std::string& cluster) {
   InputOptions given = options.inputs;
@@ -297,12 +308,8 @@ Explored explore_one(const ExploreOptions& options, const std::string& workload,
     asked.plans.push_back({file, schedule::read_plan_onto(file, planner.program()).schedule});
   }
   refuse_beside(options.document, "explore: --plot", options.plot);
-  const AsksBeforeEnding keep_what_is_found;
-  Progress progress("explore", "candidate", row_count(asked), options.yes);
   asked.capacity = inputs.machine.capacity();
-  Sweep sweep = run_sweep(planner, asked,
-                          {.begins = [&](const std::string& policy) { progress.begin(policy); },
-                           .goes_on = [&] { return progress.done(); }});
+  Sweep sweep = watched_sweep(planner, asked, options.yes);
   const auto notes_with = [&](const std::vector<schedule::Collective>& used) {
     return predict::notes_on(inputs.machine, planner.program(), inputs.summary, used);
   };
@@ -315,6 +322,9 @@ Explored explore_one(const ExploreOptions& options, const std::string& workload,
   }
   about.summary = std::move(inputs.summary);
   about.capacity = asked.capacity;
+  // What takes long and says more of the rows than they do is left out where somebody waits for the end.
+  if (sweep.interrupted)
+    return {std::move(given), std::move(about), std::move(planner), std::move(sweep)};
   const std::optional<models::Cluster>& machine = inputs.machine.cluster;
   if (machine && models::is_uncalibrated(*machine) && !predict::is_all_timed(planner.program())) {
     std::vector<const schedule::Schedule*> schedules;
@@ -415,11 +425,16 @@ int explore(const ExploreOptions& options, std::ostream& out) {
   std::vector<Explored> all;
   for (const std::string& workload : options.workloads) {
     for (const std::string& cluster : clusters) {
-      const bool interrupted = !all.empty() && all.back().sweep.interrupted;
-      if (!interrupted) all.push_back(explore_one(options, workload, cluster));
+      if (!all.empty() && all.back().sweep.interrupted) continue;
+      try {
+        all.push_back(explore_one(options, workload, cluster));
+      } catch (const Interrupted&) {  // before its first row
+        if (all.empty()) throw;
+        all.back().sweep.interrupted = true;
+      }
     }
   }
-  const int code = all.back().sweep.interrupted ? kInterrupted : 0;
+  const int code = all.back().sweep.interrupted ? AsksBeforeEnding::exit_code() : 0;
   Explored& one = all.front();
   if (options.page.wanted()) {
     const NewFile page = page_file(options.page, page_of(options, options.page, one));

@@ -14,6 +14,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/interruption.h"
 #include "base/json.h"
 #include "cli/answer.h"
 #include "cli/export_job.h"
@@ -22,6 +23,7 @@
 #include "cli/page.h"
 #include "cli/plan_page.h"
 #include "cli/progress.h"
+#include "cli/signals.h"
 #include "cli/stage_table.h"
 #include "cli/step_words.h"
 #include "cli/text.h"
@@ -70,6 +72,24 @@ std::vector<jobs::Variant> wanted(const Job& job, const models::Cluster& cluster
 
 double step_us(const JobRow& row) { return to_us(row.found.step); }
 
+// Ctrl-C ends it with the rows that are there.
+predict::JobSearch watched_search(std::vector<jobs::Variant> given, const models::Cluster& cluster,
+                                  bool yes) {
+  const AsksBeforeEnding keep_what_is_found(Asks::Anywhere);
+  std::optional<Progress> progress;
+  return predict::search_jobs(std::move(given), cluster,
+                              {.begins =
+                                   [&](std::size_t jobs) {
+                                     progress.emplace("explore", "job",
+                                                      static_cast<std::int64_t>(jobs), yes);
+                                   },
+                               .goes_on =
+                                   [&](const std::string& change) {
+                                     progress->begin(change);
+                                     return progress->done();
+                                   }});
+}
+
 JobTable tabulate(const ExploreOptions& options) {
   const models::WhatIf& what_if = options.inputs.what_if;
   const Job asked = job_of(options.job);
@@ -82,22 +102,11 @@ JobTable tabulate(const ExploreOptions& options) {
   if (!what_if.nothing()) {
     table.notes.insert(table.notes.begin(), "what if: " + to_string(what_if));
   }
-  const AsksBeforeEnding keep_what_is_found;
-  std::optional<Progress> progress;
-  table.found = predict::search_jobs(
-      wanted(job, table.cluster), table.cluster,
-      {.begins =
-           [&](std::size_t jobs) {
-             progress.emplace("explore", "job", static_cast<std::int64_t>(jobs), options.yes);
-           },
-       .goes_on =
-           [&](const std::string& change) {
-             progress->begin(change);
-             return progress->done();
-           }});
+  table.found = watched_search(wanted(job, table.cluster), table.cluster, options.yes);
   if (table.found.interrupted)
     table.notes.emplace_back("interrupted: the rows are those that were tried until then");
   if (table.rows().empty()) {
+    if (table.found.interrupted) throw Interrupted();
     const std::vector<std::string>& why = table.found.left_out;
     throw InputError("explore: no layout of " + options.job +
                      " can be priced: " + (why.empty() ? "none divides its ranks" : why.front()));
@@ -494,6 +503,7 @@ report::Report report_of(const PageOptions& page, const JobTable& table) {
   report.results.push_back(job_table_json(table));
   const JobRow& shown = table.rows()[table.best().value_or(0)];
   report.prefetch = prefetch_of(table, shown);
+  if (table.found.interrupted) return report;  // a timeline takes as long as a job
   const auto [program, costs] = predict::lower_job(shown.found.job, table.cluster);
   add_timeline(report, shown.change,
                {.program = program,
@@ -535,7 +545,7 @@ int explore_job(const ExploreOptions& options, std::ostream& out) {
   put_document(
       options.document, [&] { return job_table_json(table); }, out);
   if (!replaces_report(options.document)) print_job_table(out, table, options.detail);
-  return table.found.interrupted ? kInterrupted : 0;
+  return table.found.interrupted ? AsksBeforeEnding::exit_code() : 0;
 }
 
 }  // namespace dovetail::cli

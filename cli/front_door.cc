@@ -1,6 +1,7 @@
 // The tool as a function: a command line in, an exit code out.
 //
-//   0  done      2  the input is wrong      3  the machine failed, or values were wrong
+//   0  done      2  the input is wrong      3  the machine failed, or values were wrong      70  dovetail is wrong
+//   130  Ctrl-C      143  SIGTERM
 //
 // Binds flags to each subcommand's options, calls it, and turns errors into exit codes. The only place that
 // catches exceptions of the program. What it reads from the environment: cli/environment.h.
@@ -10,6 +11,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -20,16 +22,19 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "cli/command_line.h"
 #include "cli/command_text.h"
 #include "cli/completion.h"
 #include "cli/environment.h"
 #include "cli/export_flags.h"
+#include "cli/fault.h"
 #include "cli/import_flags.h"
 #include "cli/machine_flags.h"
 #include "cli/page.h"
 #include "cli/report_flags.h"
 #include "cli/show_flags.h"
+#include "cli/signals.h"
 #include "cli/simulate_flags.h"
 #include "cli/tool_facts.h"
 #include "cli/trace_flags.h"
@@ -60,7 +65,7 @@ constexpr const char* kExamples =
     "  dovetail export plan.json --to torch -o ddp_plan.py\n"
     "  dovetail show clusters\n\n"
     "dovetail help COMMAND lists options and more examples. Exit codes: 0 done,\n"
-    "2 the input is wrong, 3 the machine failed or a value was wrong.";
+    "2 the input is wrong, 3 the machine failed or a value was wrong, 70 dovetail is.";
 
 // The command that words name: "import", "kineto". Throws InputError.
 const CLI::App& named_command(const CLI::App& app, const std::vector<std::string>& words) {
@@ -185,14 +190,25 @@ int parse_and_run(int argc, const char* const* argv, std::ostream& out) {
   return action(out);
 }
 
+// Their processes and threads end in ways of their own (exec/launch/monitor.h).
+bool runs_ranks(const std::vector<std::string>& words) {
+  constexpr std::array<std::string_view, 3> kCommands = {"run", "calibrate", "selftest"};
+  return !words.empty() && std::ranges::find(kCommands, words.front()) != kCommands.end();
+}
+
 }  // namespace
 
 int answer(int argc, char** argv) {
+  if (!runs_ranks(words_of(argc, argv))) end_by_signals();
   try {
     const int code = parse_and_run(argc, argv, std::cout);
     std::cout.flush();
     if (!std::cout) throw InputError("standard output: cannot be written");
     return code;
+  } catch (const Interrupted&) {
+    std::cout.flush();
+    std::fputs("dovetail: interrupted\n", stderr);
+    return AsksBeforeEnding::exit_code();
   } catch (const InputError& error) {
     std::fprintf(stderr, "dovetail: %s\n", error.what());
     return 2;
@@ -201,6 +217,12 @@ int answer(int argc, char** argv) {
     // A thread may be left behind in a library that hangs; destroying what it uses could crash.
     std::fflush(nullptr);
     std::_Exit(3);
+  } catch (const std::exception& error) {  // a CheckError, or no memory
+    std::cout.flush();
+    std::fprintf(stderr, "dovetail: %s\ndovetail: %s: dovetail %s\n", error.what(), kFault,
+                 typed(words_of(argc, argv)).c_str());
+    std::fflush(nullptr);
+    std::_Exit(kFaultCode);  // likewise
   }
 }
 
@@ -208,7 +230,13 @@ int answer(const std::vector<std::string>& words, std::ostream& out) {
   std::vector<const char*> argv = {"dovetail"};
   for (const std::string& word : words) argv.push_back(word.c_str());
   argv.push_back(nullptr);
-  return parse_and_run(static_cast<int>(words.size()) + 1, argv.data(), out);
+  try {
+    return parse_and_run(static_cast<int>(words.size()) + 1, argv.data(), out);
+  } catch (const Interrupted&) {
+    return AsksBeforeEnding::exit_code();
+  } catch (const CheckError& error) {
+    throw CheckError(std::string(error.what()) + "; " + kFault + ": dovetail " + typed(words));
+  }
 }
 
 }  // namespace dovetail::cli

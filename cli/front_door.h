@@ -19,7 +19,8 @@ namespace dovetail::cli {
 int answer(int argc, char** argv);
 
 // The same within another program (python/core.cc): the words behind the program's name, and where what it prints goes. Several
-// threads may ask at once. The exit code. Throws InputError, also for words that cannot be parsed, and DeviceError.
+// threads may ask at once. The exit code. Throws InputError, also for words that cannot be parsed, DeviceError, and CheckError with
+// the words that led to it.
 int answer(const std::vector<std::string>& words, std::ostream& out);
 
 }  // namespace dovetail::cli

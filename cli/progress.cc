@@ -1,11 +1,9 @@
-// Shows how far long work is, on one changing line of a terminal or in lines of a log, and catches
-// Ctrl-C so that what is there already gets reported.
+// Shows how far long work is, on one changing line of a terminal or in lines of a log.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/progress.h"
 
 #include <unistd.h>
-#include <csignal>
 
 #include <algorithm>
 #include <cstdio>
@@ -14,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "cli/signals.h"
 #include "cli/text.h"
 
 namespace dovetail::cli {
@@ -27,21 +26,6 @@ constexpr Duration kBetween = std::chrono::milliseconds(200);
 constexpr Duration kKnown =
     std::chrono::seconds(5);  // from then on an extrapolation means something
 constexpr Duration kTooLong = std::chrono::hours(1);
-
-// Set by the handler, which may do nothing else but write.
-volatile std::sig_atomic_t asked = 0;
-
-extern "C" void ask_to_stop(int signal) {
-  if (asked != 0) {
-    static_cast<void>(std::signal(signal, SIG_DFL));
-    static_cast<void>(::raise(signal));
-    return;
-  }
-  asked = 1;
-  constexpr std::string_view kText =
-      "\ndovetail: stopping; what was found so far follows (again: end at once)\n";
-  static_cast<void>(!::write(STDERR_FILENO, kText.data(), kText.size()));
-}
 
 }  // namespace
 
@@ -62,21 +46,6 @@ bool shows_progress() {
   const char* const given = std::getenv("DOVETAIL_PROGRESS");
   return given == nullptr || std::string_view(given) != "off";
 }
-
-AsksBeforeEnding::AsksBeforeEnding() {
-  struct sigaction now {};
-  takes_it_ = ::sigaction(SIGINT, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 &&
-              now.sa_handler == SIG_DFL;
-  if (!takes_it_) return;
-  asked = 0;
-  static_cast<void>(std::signal(SIGINT, ask_to_stop));
-}
-
-AsksBeforeEnding::~AsksBeforeEnding() {
-  if (takes_it_) static_cast<void>(std::signal(SIGINT, SIG_DFL));
-}
-
-bool AsksBeforeEnding::is_asked() { return asked != 0; }
 
 Progress::Progress(std::string command, std::string unit, std::int64_t total, bool yes)
     : command_(std::move(command)),

@@ -7,8 +7,7 @@
 //   explore: torch-ddp (17 of 46 candidates, 31 s so far)             elsewhere, a line per phase from 10 s on
 //
 // Work that ends within a second says nothing. What would take over an hour is refused without --yes, as soon
-// as that can be told. Ctrl-C ends the work behind the current item and keeps what was found; a second one
-// ends the program at once. DOVETAIL_PROGRESS=off keeps standard error silent.
+// as that can be told. Ctrl-C ends the work and keeps what was found (signals.h). DOVETAIL_PROGRESS=off keeps standard error silent.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -59,22 +58,5 @@ class Progress {
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point shown_;
 };
-
-// While it lives, Ctrl-C asks to stop instead of ending the program; the second one ends it. A program that answers to Ctrl-C
-// itself (Python, with this as a module) goes on to do so: then nothing asks to stop.
-class AsksBeforeEnding {
- public:
-  AsksBeforeEnding();
-  AsksBeforeEnding(const AsksBeforeEnding&) = delete;
-  AsksBeforeEnding& operator=(const AsksBeforeEnding&) = delete;
-  ~AsksBeforeEnding();
-  [[nodiscard]] static bool is_asked();
-
- private:
-  bool takes_it_ = false;
-};
-
-// What a program returns that Ctrl-C ended.
-inline constexpr int kInterrupted = 130;
 
 }  // namespace dovetail::cli

@@ -27,6 +27,7 @@
 #include "cli/run_machine.h"
 #include "cli/run_report.h"
 #include "cli/run_watch.h"
+#include "cli/signals.h"
 #include "cli/text.h"
 #include "exec/clock.h"
 #include "exec/compute_only.h"
@@ -335,7 +336,7 @@ int run(const RunCommandOptions& options, std::ostream& out) {
       .options = options, .loaded = loaded, .probes = probes, .machine = machine, .cuda = cuda};
   const std::vector<NamedFile> outputs = outputs_of(options);
   if (!cuda) announce(options, expected_time(options, loaded, std::thread::hardware_concurrency()));
-  const AsksBeforeEnding keep_what_is_measured;
+  const AsksBeforeEnding keep_what_is_measured(Asks::BetweenItems);
   bool wrong = false;
   std::mutex report;  // ranks may be threads of this process
   run_job(job, [&](exec::launch::Session& session, exec::cpu::TransportKind transport) {
@@ -364,7 +365,7 @@ int run(const RunCommandOptions& options, std::ostream& out) {
     if (!replaces_report(options.document)) print_report(out, result, loaded);
   });
   if (wrong) return 3;
-  return AsksBeforeEnding::is_asked() ? kInterrupted : 0;
+  return AsksBeforeEnding::exit_code();
 }
 
 }  // namespace dovetail::cli

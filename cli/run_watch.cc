@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "cli/progress.h"
+#include "cli/signals.h"
 
 namespace dovetail::cli {
 namespace {

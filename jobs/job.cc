@@ -16,6 +16,9 @@ constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
 constexpr std::int64_t kMostSequence = std::int64_t{1} << 22;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;  // of a micro-batch
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 32;
+constexpr std::int64_t kMostMicroBatches = 65'536;  // as k= of a policy
+constexpr std::int64_t kMostCounted = 4096;         // of layers: no model has more
+constexpr std::int64_t kMostStateBytes = 64;        // beside a parameter
 
 class Checker {
  public:
@@ -34,6 +37,8 @@ class Checker {
     divides("cp", l.cp, "seq", job_.batch.sequence);
     if (l.tp > 1 && l.sp) divides("tp x cp", l.tp * l.cp, "seq", job_.batch.sequence);
     divides("mbs x dp x dp_shard", job_.batch.micro * l.replicas(), "gbs", job_.batch.global);
+    require_within("micro-batches, gbs / (mbs x dp x dp_shard),", job_.micro_batches(), 1,
+                   kMostMicroBatches);
     if (l.ep > 1 || l.etp > 1) experts();
     if (job_.lora > 0 && job_.lora_on == LoraTargets::AllLinear && m.experts) {
       fail("lora_on=all-linear: adapters of experts are not modelled; use lora_on=attention");
@@ -59,19 +64,29 @@ class Checker {
   void require_sizes() const {
     const Layout& l = job_.layout;
     const Batch& b = job_.batch;
+    struct Degree {
+      const char* key;
+      std::int64_t value;
+    };
     std::int64_t world = 1;
-    for (const std::int64_t degree : {l.dp, l.dp_shard, l.cp, l.tp, l.pp}) {
-      require_within("a degree", degree, 1, kMostRanks);
-      world *= degree;
+    for (const auto& [key, value] : {Degree{"dp", l.dp}, Degree{"dp_shard", l.dp_shard},
+                                     Degree{"cp", l.cp}, Degree{"tp", l.tp}, Degree{"pp", l.pp}}) {
+      require_within(key, value, 1, kMostRanks);
+      world *= value;
       require_within("a world", world, 1, kMostRanks);
     }
-    for (const std::int64_t degree : {l.ep, l.etp, l.vp}) {
-      require_within("a degree", degree, 1, kMostRanks);
+    for (const auto& [key, value] :
+         {Degree{"ep", l.ep}, Degree{"etp", l.etp}, Degree{"vp", l.vp}}) {
+      require_within(key, value, 1, kMostRanks);
     }
     require_within("seq", b.sequence, 1, kMostSequence);
     require_within("mbs", b.micro, 1, kMostTokens / b.sequence);
     require_within("gbs", b.global, 0, kMostSamples);
     require_within("lora", job_.lora, 0, job_.model.width);
+    require_within("prefetch", job_.prefetch, 0, kMostCounted);
+    require_within("recompute_layers", job_.recompute_layers, 0, kMostCounted);
+    require_within("master", job_.precision.master_bytes, 0, kMostStateBytes);
+    require_within("states", job_.precision.state_bytes, 0, kMostStateBytes);
   }
 
   void require_within(const std::string& what, std::int64_t value, std::int64_t low,
@@ -117,6 +132,10 @@ class Checker {
     Layout& l = job_.layout;
     if (l.pp == 1 && l.vp > 1) fail("vp: chunks need a pipeline, pp= of at least 2");
     if (l.pp == 1 && !l.layers.empty()) fail("layers: needs a pipeline, pp= of at least 2");
+    if (l.pp == 1 && l.order != schedule::PipelineKind::OneFOneB) {
+      fail("schedule=" + std::string(to_string(l.order)) +
+           ": needs a pipeline, pp= of at least 2, found pp=1");
+    }
     if (l.pp == 1) return;
     if (l.vp > 1 && !splits_backward(l.order)) l.order = schedule::PipelineKind::Interleaved;
     const bool is_v = l.order == schedule::PipelineKind::Zbv;

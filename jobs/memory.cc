@@ -28,7 +28,13 @@ constexpr std::int64_t kNcclChannels = 16;
 
 double as_double(std::int64_t number) { return static_cast<double>(number); }
 double size_of(schedule::DType dtype) { return as_double(schedule::element_size(dtype).count()); }
-Bytes rounded(double bytes) { return Bytes(std::llround(bytes)); }
+
+// Sums of a dozen of them are counted in 64 bits, and no machine has a thousandth of it.
+Bytes rounded(double bytes) {
+  constexpr double kMostHeld = 0x1p58;
+  if (!(bytes < kMostHeld)) throw InputError("a rank of this job would need over 2^58 bytes");
+  return Bytes(std::llround(bytes));
+}
 
 // Parameters of one rank, dense ones and those of experts: they are divided over different ranks.
 struct Held {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "jobs/groups.h"
 #include "jobs/layer_work.h"
 #include "jobs/tensors.h"
@@ -126,6 +127,7 @@ class ProgramWriter {
   }
 
   void play(std::vector<Element> chain, std::int32_t stage, Recompute recompute) {
+    throw_if_interrupted();
     for (Element& element : chain) {
       Played played{
           .element = std::move(element), .stage = stage, .in = flowing_, .recompute = recompute};

@@ -4,6 +4,7 @@
 #include "lower/lower.h"
 
 #include "base/count.h"
+#include "base/interruption.h"
 
 #include <cstdint>
 #include <string>
@@ -34,9 +35,11 @@ Lowered lower(Program program, const Schedule& schedule) {
   name_streams(draft);
   lay_out(draft);
   place_scales(draft);
+  throw_if_interrupted();
   lay_out_parameters(draft, sharded);
   std::vector<RoleDraft> roles;
   for (std::int32_t i = 0; i < draft.program().stages; ++i) {
+    throw_if_interrupted();
     RoleDraft& role = roles.emplace_back(survey(draft, i));
     place_launches(draft, role);
     place_waits(draft, role);
@@ -47,7 +50,10 @@ Lowered lower(Program program, const Schedule& schedule) {
   draft.report.push_back(wait_report(draft));
   if (std::string line = gather_report(draft); !line.empty()) draft.report.push_back(line);
   if (std::string line = message_report(draft, roles); !line.empty()) draft.report.push_back(line);
-  for (const RoleDraft& role : roles) draft.out.roles.push_back(emit(draft, role));
+  for (const RoleDraft& role : roles) {
+    throw_if_interrupted();
+    draft.out.roles.push_back(emit(draft, role));
+  }
   link_transfers(draft.out);
   draft.report.push_back("emit: " + counted(std::int64_t{draft.next_command}, "command") + " on " +
                          counted(draft.out.streams.size(), "stream"));

@@ -36,6 +36,17 @@ bool has_factors(const Program& program, const Schedule& schedule) {
          });
 }
 
+// Every micro-step has ops of its own: 2.6 us and 0.85 KB each where ResNet-18 is planned, 12 s and 4 GB of so many.
+void require_room(const Program& program, const Schedule& schedule) {
+  constexpr std::int64_t kMostOps = std::int64_t{1} << 22;
+  const std::int64_t ops = std::ssize(program.ops) * schedule.merge.micro_steps;
+  if (ops <= kMostOps) return;
+  throw InputError("schedule " + schedule.policy + ": " +
+                   std::to_string(schedule.merge.micro_steps) + " micro-steps of " +
+                   std::to_string(program.ops.size()) + " ops are " + std::to_string(ops) +
+                   "; expected at most " + std::to_string(kMostOps));
+}
+
 // The gradient travels, or its sum over micro-steps if that is what is reduced.
 void find_travellers(Draft& draft) {
   const Program& program = draft.program();
@@ -53,6 +64,7 @@ void find_travellers(Draft& draft) {
 }  // namespace
 
 Draft rewrite(Program program, const Schedule& schedule, std::vector<ShardedBucket>& sharded) {
+  require_room(program, schedule);
   Draft draft{.schedule = schedule};
   if (program.stages > 1) {
     program = accept(split_pipeline(std::move(program), schedule), schedule, draft.report).program;

@@ -158,6 +158,14 @@ std::string_view layer_of(std::string_view parameter) {
 }
 
 Groups group_equal_sizes(const Program& program, const std::vector<OwedGradient>& owed, Bytes cap) {
+  constexpr std::int64_t kMostBuckets = 65'536;  // a plan of them takes seconds and a gigabyte
+  Bytes all;
+  for (const OwedGradient& gradient : owed) all += gradient.bytes;
+  if (all.count() / cap.count() > kMostBuckets) {
+    throw InputError("buckets of " + to_string(cap) + " would be " +
+                     std::to_string(all.count() / cap.count()) + " of " + to_string(all) +
+                     "; expected at most " + std::to_string(kMostBuckets));
+  }
   std::map<BucketKey, std::vector<OwedGradient>> by_key;
   IdTable<TensorId, std::size_t> position(0);
   for (std::size_t i = 0; i < owed.size(); ++i) {

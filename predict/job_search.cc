@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "base/parallel.h"
 #include "jobs/memory.h"
 
@@ -150,6 +151,9 @@ class JobClimb {
       } catch (const InputError& error) {
         if (trial.variant.change == kAsAsked) throw;
         trial.refused = error.what();
+      } catch (const Interrupted&) {
+        goes_on = false;
+        return;
       }
       const std::scoped_lock lock(watching);
       if (!watch_.goes_on(trial.variant.change)) goes_on = false;

@@ -43,7 +43,7 @@ struct JobSearch {
   // Of those that fit the fastest, or with fewer decisions one that is slower by up to a thousandth.
   std::optional<std::size_t> best = std::nullopt;
   std::vector<std::string> left_out = {};  // of the given jobs those that cannot be priced, and why
-  bool interrupted = false;
+  bool interrupted = false;  // by its watch or a signal: the rows are those until then
 };
 
 // Who watches: hears how many jobs the next round has, and behind each one's prediction says whether to go on. Called from

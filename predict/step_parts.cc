@@ -9,6 +9,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/interruption.h"
 #include "schedule/id_table.h"
 #include "traces/metrics.h"
 
@@ -142,6 +143,7 @@ std::vector<StageParts> step_parts(const schedule::ScheduledProgram& program,
   const std::int64_t ranks = program.program.world_size / program.program.stages;
   std::vector<StageParts> stages;
   for (const Rank rank : trace.ranks) {
+    throw_if_interrupted();
     const auto stage = static_cast<std::int32_t>(rank.value / ranks);
     if (!stages.empty() && stages.back().stage == stage) continue;
     stages.push_back(RankWalk(trace, purposes, rank, trace.steps - 1).run().parts());

@@ -5,7 +5,7 @@
 //
 // No logic: python/dovetail/ makes the words and reads the documents. Other threads of Python run meanwhile, and several may
 // ask at once. Input that is wrong becomes _core.InputError, a ValueError, with the tool's own sentence; what fails of the
-// machine _core.DeviceError, a RuntimeError.
+// machine _core.DeviceError, a RuntimeError; a failed check _core.InternalError, a RuntimeError, with the words that led to it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <nanobind/nanobind.h>
@@ -35,9 +35,10 @@ NB_MODULE(_core, module) {
   module.doc() = "The dovetail tool within this process.";
   nb::exception<dovetail::InputError>(module, "InputError", PyExc_ValueError);
   nb::exception<dovetail::DeviceError>(module, "DeviceError", PyExc_RuntimeError);
+  nb::exception<dovetail::CheckError>(module, "InternalError", PyExc_RuntimeError);
   module.def("answer", &answer, nb::arg("words"), nb::call_guard<nb::gil_scoped_release>(),
              "What the tool prints for these words, those behind `dovetail` on a command line. "
-             "Raises InputError with the tool's sentence, and DeviceError.");
+             "Raises InputError with the tool's sentence, DeviceError and InternalError.");
   nb::class_<dovetail::Evaluator>(module, "Evaluator", "Answers lines as `dovetail evaluate` does.")
       .def(nb::init<>())
       .def("answer", &dovetail::Evaluator::answer, nb::arg("line"),

@@ -20,6 +20,8 @@ Bytes payload(const Program& program, const Bucket& bucket) {
 }
 
 const BucketLayout& ScheduledProgram::bucket(BucketId id) const {
+  const auto at = static_cast<std::size_t>(id.value);
+  if (at < buckets.size() && buckets[at].bucket == id) return buckets[at];  // as lower makes them
   const auto found = std::ranges::find(buckets, id, &BucketLayout::bucket);
   DOVETAIL_CHECK(found != buckets.end()) << "no bucket " << id;
   return *found;

@@ -11,6 +11,8 @@
 #include <span>
 #include <utility>
 
+#include "base/interruption.h"
+
 namespace dovetail::search {
 namespace {
 
@@ -174,6 +176,7 @@ class Chain {
         rest_(n_ + 1, kNever) {
     pairs_.resize(problem.travels.size());
     for (std::size_t begin = 0; begin < n_; ++begin) {
+      throw_if_interrupted();
       double tail = 0;
       for (std::size_t end = begin + 1; end <= n_; ++end) {
         tail = std::max(tail, problem.gradients[end - 1].tail);
@@ -188,6 +191,7 @@ class Chain {
     if (exact_) find_least_losses();
     rest_[n_] = 0;
     for (std::size_t begin = n_; begin-- > 0;) {
+      throw_if_interrupted();
       for (std::size_t end = begin + 1; end <= n_; ++end) {
         Pair& made = pair(begin, end);
         rest_[begin] = std::min(rest_[begin], rest_[end] + made.least_loss + problem.enqueue);
@@ -220,6 +224,7 @@ class Chain {
     least_.assign(n_ + 1, kNever);
     least_[0] = 0;
     for (std::size_t end = 1; end <= n_; ++end) {
+      throw_if_interrupted();
       made_.clear();
       const double ready = ready_of(end);
       for (std::size_t begin = end; begin-- > 0;) {

@@ -17,6 +17,8 @@
 
 #include <memory>
 
+#include "base/interruption.h"
+
 namespace dovetail::search {
 namespace {
 
@@ -42,6 +44,7 @@ class PiecewiseSolver {
     bytes_[0] = 0;
     finish_[0] = 0;
     for (std::uint32_t j = 1; j <= n_; ++j) {
+      if ((j & 0xfff) == 0) throw_if_interrupted();
       bytes_[j] = bytes_[j - 1] + problem_.size[j - 1].count();
       const Ticks ready = cost_.ticks(problem_.ready[j - 1]);
       while (free_ + 1 < j && finish_[free_ + 1] <= ready) ++free_;

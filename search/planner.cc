@@ -17,6 +17,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "lower/lower.h"
 #include "policies/report.h"
 #include "schedule/id_table.h"
@@ -214,6 +215,7 @@ Planner::Planner(schedule::Program program, models::Costs costs)
 }
 
 sim::StepSummary Planner::simulate(const schedule::Schedule& schedule, ReadyTimes* ready) {
+  throw_if_interrupted();
   const schedule::Lowered lowered = schedule::lower(program_, schedule);
   const sim::SteadyState steady =
       sim::find_steady_state(lowered.program, costs_, compiled_, workspace_);
@@ -382,6 +384,7 @@ Planned Planner::plan(const Start& start) {
 }
 
 sim::StepSummary Planner::evaluate(const schedule::Schedule& schedule) {
+  throw_if_interrupted();
   if (const sim::StepSummary* known = memo_.find(schedule)) return *known;
   ++simulated_;
   std::optional<sim::StepSummary> summary;

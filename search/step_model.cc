@@ -11,6 +11,7 @@
 #include <map>
 #include <utility>
 
+#include "base/interruption.h"
 #include "search/step_data.h"
 #include "search/step_writer.h"
 
@@ -33,6 +34,7 @@ const StepModel::Counts& StepModel::counts(const StepWorkspace& workspace) {
 
 Duration StepModel::evaluate(std::span<const BucketChoice> choices,
                              StepWorkspace& workspace) const {
+  throw_if_interrupted();
   return workspace.writer_->steady_step(choices);
 }
 

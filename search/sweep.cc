@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "policies/definition.h"
 #include "schedule/resident.h"
 
@@ -74,25 +75,34 @@ class Sweeper {
   }
 
   Sweep run() {
+    try {
+      add_all();
+    } catch (const Interrupted&) {
+      if (sweep_.rows.empty()) throw;
+      sweep_.interrupted = true;
+    }
+    return std::move(sweep_);
+  }
+
+ private:
+  void add_all() {
     for (const NamedSchedule& plan : options_.plans) {
       watch_.begins(plan.name);
       planner_.add_start(plan.schedule);
       SweepRow row{planner_.evaluate(plan), {}, {}, {}};
       if (has_writer(*options_.framework)) run_there(row, by_file("a plan file"));
       add(std::move(row));
-      if (sweep_.interrupted) return std::move(sweep_);
+      if (sweep_.interrupted) return;
     }
     begin_searches();
     for (const SweptPolicy& policy : options_.policies) {
       watch_.begins(schedule::name(policy.spec));
       add_rows(policy);
-      if (sweep_.interrupted) return std::move(sweep_);
+      if (sweep_.interrupted) return;
     }
     if (options_.chosen == SweepOptions::Chosen::Named) add_nearest();
-    return std::move(sweep_);
   }
 
- private:
   // What a search found, and how many candidates it simulated.
   struct Searched {
     Weighed weighed;
@@ -503,8 +513,9 @@ std::vector<Bytes> thresholds_for(const Policy& spec, const schedule::Program& p
 Sweep run_sweep(Planner& planner, const SweepOptions& options, const SweepWatch& watch) {
   Sweep sweep = Sweeper(planner, options, watch).run();
   find_best(sweep, options);
-  static_cast<void>(planner.verified(sweep.rows[sweep.best].candidate.schedule));
   sweep.simulated += planner.simulated();
+  if (sweep.interrupted) return sweep;
+  static_cast<void>(planner.verified(sweep.rows[sweep.best].candidate.schedule));
   find_bound(sweep, planner);
   return sweep;
 }

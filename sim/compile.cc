@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "schedule/id_table.h"
 #include "schedule/visit.h"
 #include "sim/command_graph.h"
@@ -52,12 +53,14 @@ class Compiler {
       order = issue_order(program_, enqueue_takes_time() ? Enqueues::Timed : Enqueues::Free);
     }
     for (step_ = 0; step_ < steps_; ++step_) {
+      throw_if_interrupted();
       builder_.made().graph.begin_step();
       for (auto& events : events_) events.clear();
       if (program_.roles.size() == 1) {
         for (std::size_t i = 0; i < program_.roles.front().commands.size(); ++i) issue_alone(i);
       } else {
         for (const Issue& issue : order) {
+          throw_if_interrupted();
           if (issue.kind == Issue::Kind::Enqueue) {
             issue_enqueue(issue.sides.front());
           } else {

@@ -25,6 +25,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "sim/rates.h"
 
 namespace dovetail::sim {
@@ -135,6 +136,7 @@ class EventLoop {
   }
 
   std::int64_t run() {
+    throw_if_interrupted();
     prepare();
     for (NodeId node = 0; node < graph_.size(); ++node) {
       if (pending_[static_cast<std::size_t>(node)] == 0) release(node, 0);
@@ -144,7 +146,7 @@ class EventLoop {
     while (!queue_.empty() && finished_ < graph_.size()) {
       const Event event = queue_.top();
       top_is_handled_ = true;
-      ++events_;
+      if ((++events_ & 0xfff) == 0) throw_if_interrupted();
       if (handle(event)) now = event.time;
       if (top_is_handled_) queue_.pop();
       top_is_handled_ = false;

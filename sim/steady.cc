@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/interruption.h"
 
 namespace dovetail::sim {
 namespace {
@@ -60,6 +61,7 @@ class Repetition {
 std::int32_t cycle_of(const StepGraph& graph, const Timeline& timeline, std::int64_t tolerance) {
   const Repetition repetition(graph, timeline, tolerance);
   for (std::int32_t cycle = 1; cycle <= graph.steps() / 2; ++cycle) {
+    throw_if_interrupted();
     if (repetition.after(cycle)) return cycle;
   }
   return 0;
@@ -123,6 +125,7 @@ StepSummary mean_of(const StepGraph& graph, const Timeline& timeline, std::int32
 SteadyState find_steady_state(const GraphOfSteps& graph_of, Workspace& workspace) {
   constexpr std::int64_t kRounding = 4;          // ns, of rates
   constexpr std::int32_t kStepsForEquality = 8;  // from here on rounding is allowed for
+  constexpr NodeId kMostNodes = 1 << 24;         // of all steps: some gigabytes
   SteadyState state;
   NodeId played = 0;
   for (state.steps = 2;; state.steps *= 2) {
@@ -133,7 +136,7 @@ SteadyState find_steady_state(const GraphOfSteps& graph_of, Workspace& workspace
     if (state.cycle == 0 && state.steps >= kStepsForEquality) {
       state.cycle = cycle_of(graph, workspace.timeline, kRounding);
     }
-    if (state.cycle == 0 && state.steps < kMostSteps) continue;
+    if (state.cycle == 0 && state.steps < kMostSteps && graph.size() <= kMostNodes / 2) continue;
     const std::int32_t shown = state.cycle > 0 ? state.cycle : state.steps / 2;
     const std::int64_t shift = state.cycle > 0 ? shift_of_cycle(graph, workspace.timeline, shown)
                                                : shift_of_carried(graph, workspace.timeline, shown);

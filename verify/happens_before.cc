@@ -10,6 +10,8 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "base/interruption.h"
+
 namespace dovetail::schedule {
 namespace {
 
@@ -159,6 +161,7 @@ HappensBefore::HappensBefore(const ScheduledProgram& program, std::size_t role,
   // carry over to the next step without a barrier.
   for (std::size_t step = 0; step < steps; ++step) {
     for (std::span<const Completion> rest = completions; !rest.empty();) {
+      throw_if_interrupted();
       const std::span<const Completion> parts = rest.first(together(rest));
       rest = rest.subspan(parts.size());
       knowledge.complete(parts);

@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/interpreter.h"
 
+#include "base/interruption.h"
 #include "schedule/visit.h"
 
 #include <algorithm>
@@ -137,7 +138,10 @@ void Interpreter::begin_next_step() {
 }
 
 void Interpreter::walk_step() {
-  for (std::size_t i = 0; i < role_.commands.size(); ++i, ++now_) walk();
+  for (std::size_t i = 0; i < role_.commands.size(); ++i, ++now_) {
+    throw_if_interrupted();
+    walk();
+  }
 }
 
 void Interpreter::walk() {

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/progress.h"
 
+#include "base/interruption.h"
 #include "schedule/collective_traits.h"
 
 #include <algorithm>
@@ -112,6 +113,7 @@ class Run {
   bool advance() {
     bool moved = false;
     for (std::size_t role = 0; role < states_.size(); ++role) {
+      throw_if_interrupted();
       for (std::size_t stream = 0; stream < states_[role].streams.size(); ++stream) {
         while (const Command* head = states_[role].head(stream)) {
           if (!proceed(role, stream, *head)) break;

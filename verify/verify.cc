@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 
+#include "base/interruption.h"
 #include "verify/index.h"
 #include "verify/interpreter.h"
 #include "verify/kept.h"
@@ -30,6 +31,7 @@ std::vector<Problem> verify(const Program& original, const ScheduledProgram& pla
   std::vector<std::vector<Problem>> references(plan.roles.size());
   bool all_good = true;
   for (std::size_t i = 0; i < plan.roles.size(); ++i) {
+    throw_if_interrupted();
     all_good = verification::check_references(index, plan.roles[i], references[i]) && all_good;
   }
   std::vector<Problem> stuck;
@@ -40,6 +42,7 @@ std::vector<Problem> verify(const Program& original, const ScheduledProgram& pla
   for (std::size_t i = 0; i < plan.roles.size(); ++i) {
     problems.insert(problems.end(), references[i].begin(), references[i].end());
     if (!references[i].empty()) continue;
+    throw_if_interrupted();
     const RankProgram& role = plan.roles[i];
     verification::check_op_order(index, role, problems);
     interpreters.emplace_back(index, memory, losses, role, completions, problems).run();
@@ -54,7 +57,10 @@ std::vector<Problem> verify(const Program& original, const ScheduledProgram& pla
     }
   }
   if (problems.empty()) {
-    for (verification::Interpreter& interpreter : interpreters) interpreter.run_second();
+    for (verification::Interpreter& interpreter : interpreters) {
+      throw_if_interrupted();
+      interpreter.run_second();
+    }
   }
   return problems.empty() ? stuck : problems;
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/count.h"
+#include "base/interruption.h"
 #include "lower/editor.h"
 #include "lower/pipeline/async.h"
 #include "lower/pipeline/order.h"
@@ -167,6 +168,7 @@ class Unroller {
     // Earlier micro-batches' ops wait here for the next step of the last one, and go before it.
     std::vector<Op> waiting;
     for (const RoleStep& at : serial_order(shape_)) {
+      throw_if_interrupted();
       const auto found = steps.find({shape_.stage_of(at.role, at.step.chunk), at.step.pass});
       if (found == steps.end()) continue;
       const bool last = at.step.micro_step + 1 == shape_.micro_steps;

@@ -12,13 +12,13 @@
     dv.diagnose(dv.Trace("rank*.json.gz")).headline
 
 Everything happens in this process, by the code of the command `dovetail`: figures are the same to the last digit, and errors say
-the same (InputError, a ValueError). Names with a unit carry it: `_us` microseconds, `_bytes` bytes, `_percent` per cent. Other
+the same (InputError, a ValueError; InternalError where dovetail itself is wrong). Names with a unit carry it: `_us` microseconds, `_bytes` bytes, `_percent` per cent. Other
 threads run meanwhile, so a ThreadPoolExecutor sweeps on all cores.
 
 SPDX-License-Identifier: Apache-2.0
 """
 
-from dovetail._tool import DeviceError, InputError, call
+from dovetail._tool import DeviceError, InputError, InternalError, call
 from dovetail.commands import (clusters, compare, diagnose, explore, export, plan, policies, predict, version, workloads)
 from dovetail.evaluator import Evaluation, Evaluator
 from dovetail.inputs import Job, Machine, Trace, Workload
@@ -30,7 +30,7 @@ __version__ = version()
 
 __all__ = [
     "BandwidthRow", "Comparison", "DeviceError", "Diagnosis", "Difference", "Evaluation", "Evaluator", "Exploration",
-    "Explorations", "Export", "Finding", "Gradient", "InputError", "Interval", "Job", "JobExploration", "JobRow", "Machine",
+    "Explorations", "Export", "Finding", "Gradient", "InputError", "InternalError", "Interval", "Job", "JobExploration", "JobRow", "Machine",
     "MachineComparison", "OwnPolicy", "Pair", "Plan", "PolicyRow", "Prediction", "Predictions", "Result", "Stage", "Trace",
     "Workload", "call", "clusters", "compare", "diagnose", "explore", "export", "plan", "policies", "policy", "predict",
     "version", "workloads"

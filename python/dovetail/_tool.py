@@ -16,6 +16,7 @@ from dovetail.lib import _core
 
 InputError = _core.InputError
 DeviceError = _core.DeviceError
+InternalError = _core.InternalError
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ Words = Sequence[Word]
 def call(words: Words) -> str:
     """What `dovetail WORDS...` prints, without starting a process.
 
-    Raises InputError, a ValueError, where the command line would end with exit code 2, and DeviceError for 3.
+    Raises InputError, a ValueError, where the command line would end with exit code 2, DeviceError for 3 and InternalError for 70.
     """
     if any(isinstance(word, Document) for word in words):
         with tempfile.TemporaryDirectory(prefix="dovetail-") as folder:
@@ -59,7 +60,7 @@ def _call_in(folder: str, words: Words) -> str:
             file.write(text)
     try:
         return _without(folder, _core.answer(given))
-    except (InputError, DeviceError) as error:
+    except (InputError, DeviceError, InternalError) as error:
         raise type(error)(_without(folder, str(error))) from None
 
 

@@ -12,7 +12,7 @@ from typing import Any, Dict, Optional
 
 from dataclasses import dataclass, field
 
-from dovetail._tool import Document, InputError
+from dovetail._tool import Document, InputError, InternalError
 from dovetail.lib import _core
 from dovetail.results import Interval, interval_of
 
@@ -62,7 +62,7 @@ class Evaluator:
             return cls._shared
 
     def __call__(self, **keys: Any) -> Evaluation:
-        """The answer as a value. Raises InputError where it is an error."""
+        """The answer as a value. Raises as `ask` does."""
         found = self.ask(keys)
         memory = found["memory"]
         return Evaluation(step_us=found["step_us"], interval=interval_of(found["interval"]),
@@ -72,11 +72,11 @@ class Evaluator:
                           in_words=found.get("in_words"), document=found)
 
     def answer(self, line: str) -> str:
-        """A line of JSON to a line of JSON; an error is {"error": SENTENCE}."""
+        """A line of JSON to a line of JSON; an error is {"error": SENTENCE}, with "internal" where it is dovetail's own."""
         return self._core.answer(line)
 
     def ask(self, line: Dict[str, Any], documents: Optional[Dict[str, Document]] = None) -> Dict[str, Any]:
-        """The answer to a line as a document. Raises InputError where it is an error."""
+        """The answer to a line as a document. Raises InputError where it is an error, InternalError where that is dovetail's own."""
         given = dict(line)
         for key, document in (documents or {}).items():
             given[key] = self._file(document)
@@ -85,7 +85,7 @@ class Evaluator:
             error = str(found["error"])
             for key, document in (documents or {}).items():
                 error = error.replace(given[key], document.name)
-            raise InputError(error)
+            raise InternalError(f"{error}: {found['line']}") if found.get("internal") else InputError(error)
         return found
 
     def _file(self, document: Document) -> str:

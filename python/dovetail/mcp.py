@@ -114,6 +114,8 @@ def _saying_why(tool: Callable[..., Dict[str, Any]], refusal: Type[Exception]) -
             return tool(*values, **named)
         except (dv.InputError, dv.DeviceError, OSError) as error:
             raise refusal(str(error)) from error
+        except (dv.InternalError, MemoryError) as error:
+            raise refusal(f"{error} (the call: {tool.__name__}({values}, {named}))") from error
 
     return answer
 

@@ -13,6 +13,8 @@
 
 #include "base/json.h"
 #include "schedule/plan_json.h"
+#include "tests/cli/tool.h"
+#include "tests/support/cases.h"
 
 namespace dovetail::cli {
 namespace {
@@ -167,6 +169,43 @@ TEST(EvaluateTest, EveryLineHasOneAnswerInItsOrder) {
   EXPECT_EQ(answers[0].at("id"), 1);
   EXPECT_TRUE(answers[1].contains("error"));
   EXPECT_EQ(answers[2].at("id"), 3);
+}
+
+// 300 MB are enough for the small model, and the large job needs three times as much (a sanitizer reserves terabytes).
+TEST(EvaluateTest, ALineThatEndsInAFaultIsAnsweredAndSoIsTheNext) {
+  if (testing::kHasSanitizer) GTEST_SKIP() << "a sanitizer's memory has no limit";
+  const std::string large =
+      R"({"id": 7, "job": "llama3_405b:tp=8,pp=16,dp=4,seq=8192,gbs=256", "cluster": "h100x512"})";
+  const std::string small = std::string("{") + kSite + R"(, "policy": "ddp"})";
+  const testing::Ended ended =
+      testing::run_command("printf '%s\\n%s\\n' '" + large + "' '" + small +
+                           "' | (ulimit -v 300000; " + testing::tool() + " evaluate)");
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  std::istringstream lines(ended.output);
+  std::string line;
+  ASSERT_TRUE(std::getline(lines, line));
+  const ordered_json fault = ordered_json::parse(line);
+  EXPECT_EQ(fault.at("id"), 7);
+  EXPECT_EQ(fault.at("internal"), true);
+  EXPECT_EQ(fault.at("line"), large);
+  EXPECT_THAT(fault.at("error").get<std::string>(), HasSubstr("bad_alloc; a fault of dovetail"));
+  ASSERT_TRUE(std::getline(lines, line));
+  Evaluator evaluator(kData);
+  EXPECT_EQ(line, evaluator.answer(small));
+}
+
+TEST(EvaluateTest, TheCommandEndsWithSeventyWhereDovetailIsWrong) {
+  if (testing::kHasSanitizer) GTEST_SKIP() << "a sanitizer's memory has no limit";
+  const std::string words =
+      "plan --job llama3_405b:tp=8,pp=16,dp=4,seq=8192,gbs=256 --cluster h100x512";
+  const testing::Ended ended =
+      testing::run_command("ulimit -v 300000; " + testing::tool() + " " + words);
+  EXPECT_EQ(ended.code, 70);
+  EXPECT_EQ(
+      ended.output,
+      "dovetail: std::bad_alloc\ndovetail: a fault of dovetail, not of what was asked; please "
+      "report it with: dovetail " +
+          words + "\n");
 }
 
 }  // namespace

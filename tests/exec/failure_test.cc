@@ -37,9 +37,11 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::free_port;
+using ::testing::HasSubstr;
 using testing::kPatience;
 using testing::kPatient;
 using testing::own_address;
+using ::testing::ThrowsMessage;
 
 // What a rank does until it throws; it says "ready" once it has begun.
 using Work = std::function<void(Session& session)>;
@@ -405,6 +407,26 @@ TEST(LocalRanksTest, FirstExceptionIsRethrown) {
   } catch (const InputError& error) {
     EXPECT_STREQ(error.what(), "plan.json: no such op");
   }
+  EXPECT_EQ(told, 2);
+}
+
+// A mistake of ours on one rank ends all of them as a failed machine does, and is seen as what it is.
+TEST(LocalRanksTest, AFailedCheckEndsAllRanks) {
+  std::atomic<int> told = 0;
+  const auto fail = [&] {
+    run_local_ranks({.ranks = 3, .graces = kPatient}, [&](Session& session) {
+      DOVETAIL_CHECK(session.rank() != Rank{1}) << "of rank 1";
+      try {
+        session.barrier();
+      } catch (const DeviceError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("rank 1 failed: "));
+        EXPECT_THAT(error.what(), HasSubstr("of rank 1 during a barrier"));
+        ++told;
+        throw;
+      }
+    });
+  };
+  EXPECT_THAT(fail, ThrowsMessage<CheckError>(HasSubstr("check failed: ")));
   EXPECT_EQ(told, 2);
 }
 

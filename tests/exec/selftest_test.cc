@@ -1,10 +1,12 @@
 // The parts of the self-test that need no hardware: element types, known values, physical peaks.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "base/error.h"
 #include "exec/cuda/selftest_peaks.h"
 #include "exec/selftest/encode.h"
 #include "exec/selftest/known.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,6 +18,8 @@ namespace {
 using schedule::Collective;
 using schedule::DType;
 using schedule::ReduceOp;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 // IEEE 754: 1.0 is 0x3c00 in half and 0x3f80 in bfloat16; -2.5 = -1.25 * 2^1 is 0xc100 and 0xc020.
 TEST(EncodeTest, HalvesHaveTheBitsOfTheStandard) {
@@ -45,8 +49,10 @@ TEST(EncodeTest, EveryDTypeGivesKnownValuesBack) {
 }
 
 TEST(EncodeTest, ANumberThatTheTypeCannotHoldIsOurMistake) {
-  EXPECT_DEATH(to_bf16(257.0), "257 is not exact in bf16");
-  EXPECT_DEATH(to_f16(2049.0), "2049 is not exact in f16");
+  EXPECT_THAT([&] { static_cast<void>(to_bf16(257.0)); },
+              ThrowsMessage<CheckError>(HasSubstr("257 is not exact in bf16")));
+  EXPECT_THAT([&] { static_cast<void>(to_f16(2049.0)); },
+              ThrowsMessage<CheckError>(HasSubstr("2049 is not exact in f16")));
 }
 
 // Over 7 ranks element 6 is 7 + 14 + ... + 49 = 196, its average 28.

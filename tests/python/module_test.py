@@ -237,6 +237,18 @@ class Errors(unittest.TestCase):
     def test_is_a_value_error(self):
         self.assertTrue(issubclass(dv.InputError, ValueError))
 
+    def test_a_fault_of_dovetail_is_no_input_error(self):
+        class Core:
+            def answer(self, line):
+                return json.dumps({"error": "order.cc:1: check failed; a fault of dovetail", "internal": True, "line": line})
+
+        evaluator = dv.Evaluator()
+        evaluator._core = Core()
+        with self.assertRaisesRegex(dv.InternalError, 'a fault of dovetail: {"workload": "mlp"}'):
+            evaluator(workload="mlp")
+        self.assertTrue(issubclass(dv.InternalError, RuntimeError))
+        self.assertFalse(issubclass(dv.InternalError, dv.InputError))
+
     def test_a_temporary_folder_is_not_named(self):
         plan = dv.plan("resnet50", "a100x8", "ddp")
         broken = dv.Plan([], plan.text.replace('"mode": "view"', '"mode": "vieww"', 1).replace('"mode": "copy"', '"mode": "copyy"', 1))

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/metrics.h"
 
+#include "base/error.h"
+
 #include "tests/traces/sample.h"
 
 #include <gmock/gmock.h>
@@ -17,13 +19,16 @@ using sample::at;
 using sample::Builder;
 using sample::us;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 TEST(TraceTest, FindsACommandByItsIdWhereIdsHaveGaps) {
   Trace trace =
       Builder().compute(3, SpanPhase::Forward, "a").compute(8, SpanPhase::Forward, "b").build();
   EXPECT_EQ(trace.command(CommandId{3}).name, "a");
   EXPECT_EQ(trace.command(CommandId{8}).name, "b");
-  EXPECT_DEATH(static_cast<void>(trace.command(CommandId{5})), "no command with id 5");
+  EXPECT_THAT([&] { static_cast<void>(trace.command(CommandId{5})); },
+              ThrowsMessage<CheckError>(HasSubstr("no command with id 5")));
 }
 
 TEST(MetricsTest, CutsTheComputeStreamIntoActivitiesThatSumToTheStep) {
@@ -244,14 +249,16 @@ TEST(MetricsTest, TakesQuantilesByNearestRank) {
 }
 
 TEST(MetricsTest, RefusesAStepThatIsNotThere) {
-  EXPECT_DEATH(static_cast<void>(step_report(sample::predicted(), 1)), "step 1 of 1");
+  EXPECT_THAT([&] { static_cast<void>(step_report(sample::predicted(), 1)); },
+              ThrowsMessage<CheckError>(HasSubstr("step 1 of 1")));
 }
 
 TEST(MetricsTest, RefusesOverlappingSpansOnTheComputeStream) {
   Builder builder;
   builder.compute(0, SpanPhase::Forward, "f");
   builder.ran({.command = 0, .from = 0, .to = 10}).ran({.command = 0, .from = 1, .to = 10});
-  EXPECT_DEATH(static_cast<void>(step_report(builder.build(), 0)), "overlapping spans on rank 0");
+  EXPECT_THAT([&] { static_cast<void>(step_report(builder.build(), 0)); },
+              ThrowsMessage<CheckError>(HasSubstr("overlapping spans on rank 0")));
 }
 
 }  // namespace
