@@ -61,7 +61,7 @@ Duration Multiprocessors::least_time(const GpuMessage& message) const {
 double Multiprocessors::memory_share(const GpuMessage& message, Duration time) const {
   if (!memory || time <= Duration{}) return 0;
   const double bytes = memory_bytes_per_bus_byte(message.kind) * bus_bytes(message);
-  return std::min(1.0, bytes / (to_us(time) / 1e6) / (kReachable * memory->count()));
+  return bytes / (to_us(time) / 1e6) / (kReachable * memory->count());
 }
 
 void set_cta_rates(Multiprocessors& gpu, BytesPerSecond node, BytesPerSecond all_reduce) {

@@ -52,7 +52,7 @@ struct Multiprocessors {
   [[nodiscard]] std::int64_t ctas_of(const GpuMessage& message) const;
   // The least time with as many as it may have at most; 0 where it has its choice.
   [[nodiscard]] Duration least_time(const GpuMessage& message) const;
-  // rho, if it takes so long.
+  // rho, if it takes so long; above 1 where memory does not let it (sim/rates.h).
   [[nodiscard]] double memory_share(const GpuMessage& message, Duration time) const;
   friend bool operator==(const Multiprocessors&, const Multiprocessors&) = default;
 };

@@ -149,8 +149,9 @@ class StepProblem {
     if (hands_over) problem.enqueue = ns(data_.costs.host.collective);
     for (std::int32_t end = 1; end <= data_.count(); ++end) {
       for (std::int32_t begin = 0; begin < end; ++begin) {
-        problem.travels.push_back(
-            travel(contention(lane), data_.travel({.begin = begin, .end = end})));
+        const sim::TransferCost cost = data_.travel({.begin = begin, .end = end});
+        problem.travels.push_back(travel(contention(lane), cost));
+        problem.traffic = std::max(problem.traffic, cost.gpu.memory);
       }
     }
     return problem;
@@ -300,7 +301,8 @@ StepBound StepModel::lower_bound(const BoundKind& kind, Duration known) const {
   take(first, Starts::Any);
   for (std::size_t lane = 1; lane < step.lanes(); ++lane) take(step.of_lane(lane), Starts::Any);
   bound.held_back = bound.step;
-  if (kind.is_when_ready && take(first, Starts::WhenReady)) {
+  const bool is_free = first.front().traffic <= 1.0 / 2;
+  if (kind.is_when_ready && is_free && take(first, Starts::WhenReady)) {
     const bool are_all_ahead = step.host_step(data.gradients.size()) < kAhead * ns(bound.step);
     bound.kind =
         schedules(", launched when ready" +

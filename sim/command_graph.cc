@@ -7,6 +7,7 @@
 #include "sim/command_graph.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 #include "sim/player.h"
@@ -46,6 +47,7 @@ CommandGraph::CommandGraph(const Lanes& lanes, std::size_t streams, std::size_t 
   frontier_.resize(lanes.roles().size() * streams_);
   last_transfer_.resize(lanes.ranks().size() * streams_);
   loaded_by_.resize(static_cast<std::size_t>(made_.graph.resources));
+  traffic_.resize(streams_);
 }
 
 // The compute stream of each lane; then, lane by lane, each stream for what is no transfer and each for what is.
@@ -273,6 +275,7 @@ void CommandGraph::add_transfer(std::span<const Place> places, const Meet& meet,
   sort_edges();
   work_ns_ += static_cast<double>(std::max(cost.time.isolated, cost.time.back_to_back).count());
   find_demands(places, meet, cost, lanes);
+  for (const Place& place : places) count_traffic(place.stream, cost.gpu.memory);
   made_.graph.append({.kind = NodeKind::Transfer,
                       .slot = slot(step::SlotKind::Transfers, lead, *stream),
                       .owner = owner,
@@ -285,6 +288,15 @@ void CommandGraph::add_transfer(std::span<const Place> places, const Meet& meet,
                       .curve = cost.curve,
                       .lanes = lane_set},
                      demands_, edges_);
+}
+
+// Memory holds back nobody where an op that streams, which takes what is left, has at least as much as each transfer.
+void CommandGraph::count_traffic(StreamId stream, double memory) {
+  double& most = traffic_[static_cast<std::size_t>(stream.value)];
+  if (memory <= most) return;
+  most = memory;
+  const double sum = std::accumulate(traffic_.begin(), traffic_.end(), 0.0);
+  made_.graph.shares_memory |= sum + std::ranges::max(traffic_) > 1;
 }
 
 void CommandGraph::find_demands(std::span<const Place> places, const Meet& meet,
@@ -315,7 +327,7 @@ void CommandGraph::find_demands(std::span<const Place> places, const Meet& meet,
 
 void CommandGraph::restart() {
   made_.graph.truncate(0);
-  made_.graph.shares_links = false;
+  made_.graph.shares_links = made_.graph.shares_memory = false;
   made_.command_nodes.clear();
   made_.waits.clear();
   work_ns_ = 0;
@@ -323,6 +335,7 @@ void CommandGraph::restart() {
   for (std::vector<Waited>& waits : frontier_) waits.clear();
   std::ranges::fill(last_transfer_, std::nullopt);
   std::ranges::fill(loaded_by_, std::nullopt);
+  std::ranges::fill(traffic_, 0);
 }
 
 const CompiledProgram& CommandGraph::complete() {

@@ -120,6 +120,7 @@ class CommandGraph {
   // What a transfer wants of the links of its lanes, into demands_.
   void find_demands(std::span<const Place> places, const Meet& meet, const TransferCost& cost,
                     std::span<const std::int32_t> lanes);
+  void count_traffic(StreamId stream, double memory);
   // What a node waits for, by node and without repetition, into edges_.
   void edges_on(const Place& place, std::int32_t lane);
   void sort_edges();
@@ -133,7 +134,8 @@ class CommandGraph {
   std::vector<std::vector<Waited>> frontier_;         // [role][stream]
   std::vector<std::optional<NodeId>> last_transfer_;  // [lane][stream]
   std::vector<std::optional<StreamId>>
-      loaded_by_;  // of each resource: the last stream that loads it
+      loaded_by_;                // of each resource: the last stream that loads it
+  std::vector<double> traffic_;  // of each stream: the most that a transfer on it wants of memory
   std::map<std::pair<std::int32_t, GroupId>, Meet> meetings_;  // of each role and group
   std::vector<step::Edge> edges_;                              // of the node at hand
   std::vector<step::Demand> demands_;                          // of the transfer at hand

@@ -5,7 +5,8 @@
 // stale, because it is no longer the node's end. So a change of rate costs one entry of the queue.
 //
 // A transfer and a lane slow each other down if the lane takes part in it; transfers that load the same link share it
-// (rates.h), and the pause before one is that of its links too. What a change can reach is found by walking from lane to transfer to lane, and only there rates are
+// (rates.h), and the pause before one is that of its links too. Where memory may hold back a transfer it is shared by what the walk
+// below finds, and anew where an op that streams begins or ends. What a change can reach is found by walking from lane to transfer to lane, and only there rates are
 // solved anew. What runs on another stream without being a transfer (the scale of a bucket behind its collective)
 // neither slows anything down nor is slowed down.
 //
@@ -88,7 +89,7 @@ struct Flight {
   std::int64_t since = 0;       // when `left` and `rate` were last true
   std::int32_t busy_lanes = 0;  // of a transfer: how many of its lanes compute
   std::int64_t alone = 1;       // of a transfer: its duration at full rate, in ns
-  double share = 1;             // of a transfer: its rate as far as links go
+  double share = 1;             // of a transfer: its rate as far as links and memory go
   double wire = 0;              // of a transfer: the share of `alone` that is no latency
 
   [[nodiscard]] bool runs(NodeId which) const { return !idle && node == which; }
@@ -282,7 +283,7 @@ class EventLoop {
       begin_transfer(slot, at);
     } else if (is_compute(at)) {
       slot.rate = compute_rate(at);
-      if (collective_slowdown_ != 1) change_busy(at, 1, now);
+      change_busy(at, 1, now);
     }
     schedule_end(slot);
   }
@@ -339,13 +340,15 @@ class EventLoop {
     }
     slot.begun = !any_away(slot.node);
     slot.rate = transfer_rate(slot);
-    share_links(lanes_of(transfer), slot.since);
+    share(lanes_of(transfer), slot.since);
   }
 
-  // Whose links have what to share has changed on these lanes: solves for all transfers that are within
+  [[nodiscard]] bool shares() const { return graph_.shares_links || graph_.shares_memory; }
+
+  // What there is to share has changed on these lanes: solves for all transfers that are within
   // reach of them, and sets the rates of these and of what their lanes compute.
-  void share_links(std::span<const std::int32_t> lanes, std::int64_t now) {
-    if (graph_.shares_links) {
+  void share(std::span<const std::int32_t> lanes, std::int64_t now) {
+    if (shares()) {
       walk(lanes);
       solve();
       for (const SlotId at : walked_transfers_) retime(on(at), transfer_rate(on(at)), now);
@@ -394,6 +397,11 @@ class EventLoop {
   }
 
   void solve() {
+    solve_links();
+    if (graph_.shares_memory) solve_memory();
+  }
+
+  void solve_links() {
     if (walked_transfers_.size() < 2) {  // alone, it has the whole of its links
       for (const SlotId at : walked_transfers_) on(at).share = 1;
       return;
@@ -408,6 +416,34 @@ class EventLoop {
     for (std::size_t i = 0; i < shares.size(); ++i) on(walked_transfers_[i]).share = shares[i];
   }
 
+  [[nodiscard]] double traffic_of(const Flight& transfer) const {
+    return graph_.transfer(transfer.node).gpu.memory;
+  }
+  [[nodiscard]] bool streams(std::int32_t lane) const {
+    const Flight& op = flights_[static_cast<std::size_t>(lane)];
+    return !op.idle && !graph_.is_transfer(op.node) &&
+           graph_.kernel[static_cast<std::size_t>(op.node)] == models::KernelClass::Memory;
+  }
+
+  // A transfer goes at the pace of the slowest of its ranks.
+  void solve_memory() {
+    pace_.assign(walked_transfers_.size(), 1);
+    for (const std::int32_t lane : walked_lanes_) {
+      wants_.clear();
+      for (const SlotId at : transfers_on(lane)) {
+        wants_.push_back(on(at).share * traffic_of(on(at)));
+      }
+      const double level = memory_level(wants_, streams(lane));
+      for (std::size_t i = 0; i < wants_.size(); ++i) {
+        if (wants_[i] <= level) continue;
+        const auto at = std::ranges::lower_bound(walked_transfers_, transfers_on(lane)[i]);
+        double& pace = pace_[static_cast<std::size_t>(at - walked_transfers_.begin())];
+        pace = std::min(pace, level / wants_[i]);
+      }
+    }
+    for (std::size_t i = 0; i < pace_.size(); ++i) on(walked_transfers_[i]).share *= pace_[i];
+  }
+
   void finish(NodeId node, std::int64_t now) {
     const SlotId at = slot_of(node);
     on(at).idle = true;
@@ -416,8 +452,8 @@ class EventLoop {
       count_on_links(graph_.transfer(node), -1, now);
       const std::span<const std::int32_t> lanes = lanes_of(graph_.transfer(node));
       for (const std::int32_t lane : lanes) std::erase(transfers_on(lane), at);
-      share_links(lanes, now);
-    } else if (collective_slowdown_ != 1 && is_compute(at)) {
+      share(lanes, now);
+    } else if (is_compute(at)) {
       change_busy(at, -1, now);
     }
     const auto n = static_cast<std::size_t>(node);
@@ -429,13 +465,14 @@ class EventLoop {
 
   // One lane more or less computes: its transfers may have to change their rate.
   void change_busy(std::int32_t lane, std::int32_t by, std::int64_t now) {
-    if (transfers_on(lane).empty()) return;
+    const bool matters = collective_slowdown_ != 1 || graph_.shares_memory;
+    if (!matters || transfers_on(lane).empty()) return;
     for (const SlotId at : transfers_on(lane)) {
       Flight& transfer = on(at);
       transfer.busy_lanes += by;
-      if (!graph_.shares_links) retime(transfer, transfer_rate(transfer), now);
+      if (!shares()) retime(transfer, transfer_rate(transfer), now);
     }
-    if (graph_.shares_links) share_links(std::span(&lane, 1), now);
+    if (shares()) share(std::span(&lane, 1), now);
   }
 
   void schedule_end(Flight& slot) {
@@ -497,6 +534,8 @@ class EventLoop {
   // Of each lane: the rate of its op by class, 0 where nobody has asked since these changed.
   std::vector<std::array<std::int64_t, 3>> left_;
   LinkShares shares_;
+  std::vector<double> wants_;   // of the memory of one lane
+  std::vector<double> pace_;    // of each walked transfer, as far as memory goes
   std::vector<LinkUse> links_;  // by resource; none where nothing shares them
   std::vector<std::int32_t> walked_lanes_;
   std::vector<SlotId> walked_transfers_;

@@ -1,5 +1,5 @@
-// Shares links and compute among everything in flight: progressive filling of links for transfers,
-// and what transfers take of compute for ops.
+// Shares links, memory and compute among everything in flight: progressive filling of links for transfers, of memory for
+// transfers and ops that stream, and what transfers take of compute for ops.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/rates.h"
@@ -87,6 +87,26 @@ bool LinkShares::fill() {
     if (rates_[i] == kMarked) rates_[i] = std::clamp(level / largest_[i], kLeastRate, 1.0);
   }
   return true;
+}
+
+// The level rises from an equal part for all to an equal part of what those below it leave.
+double memory_level(std::span<const double> wants, bool streams) {
+  double level = 0;
+  while (true) {
+    double room = 1;
+    int above = streams ? 1 : 0;
+    for (const double want : wants) {
+      if (want > level) {
+        ++above;
+      } else {
+        room -= want;
+      }
+    }
+    if (above == 0) return std::numeric_limits<double>::infinity();
+    const double next = room / above;
+    if (next <= level) return level;
+    level = next;
+  }
 }
 
 void Taken::add(const models::Contention& contention, const Transfer& transfer) {

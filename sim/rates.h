@@ -11,7 +11,7 @@
 //   core      of each rank whose host is its compute stream: a collective takes its processor time,
 //             spread over its duration
 //   GPU       where no slow-down was measured (models/multiprocessors.h): the multiprocessors that a transfer holds, of any
-//             op, and its memory traffic, of ops that stream through memory
+//             op; and memory, which transfers want by their traffic and an op that streams through memory as a whole
 // A transfer that moves at a part of its rate takes that part from compute, core and memory; it holds multiprocessors all the same.
 //
 // Transfers are served in max-min fairness: the amounts that they use rise together until a link is
@@ -22,6 +22,18 @@
 //   a wants 1 of links p and q, b of p, c of q     1/2 each
 //
 // Compute is not shared this way: what a collective holds of it is not given up to an op.
+//
+// Memory is: by a rank's transfers, at the rates that their links allow, and by the op that streams, in max-min fairness of what
+// each uses of it. Whoever wants less than an equal part has all that it wants; the others have equal parts of the rest.
+//
+//   transfer 0.38, op 1                 0.38 and 0.62
+//   transfers 0.76 and 0.52, op 1       1/3 each: the transfers at rates 0.44 and 0.64
+//   transfer 1.5, nothing else          1: at rate 2/3
+//
+// Why max-min and not in proportion to what each wants: a memory controller serves whoever asks in turn, and one that asks
+// seldom waits for no more than the requests before it; only those that ask faster than they are served queue up. Either way all bytes are
+// moved at the memory's rate, so that a faster link, which moves the same bytes, takes nothing more from anybody. What a transfer
+// that memory holds back leaves of its links goes to no other one; it goes at the pace of the slowest of its ranks.
 //
 // Used by the event loop (player.cc) and by whoever must agree with it. Rates are whole multiples of
 // 2^-20, rounded to the nearest, at least 1; progress is kept in 2^-20 ns; ends are rounded up to ns.
@@ -76,6 +88,10 @@ class LinkShares {
   std::vector<double> settled_;  // of each resource in use: what settled transfers take
   std::vector<double> rising_;   // and how fast the others' use rises with the level
 };
+
+// Up to where each that wants a part of a memory has all that it wants; infinity where there is enough for all. `streams`: an op
+// wants the whole of it besides.
+double memory_level(std::span<const double> wants, bool streams);
 
 // What collectives in flight take from the compute and the core of one rank.
 struct Taken {

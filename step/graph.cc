@@ -30,7 +30,7 @@ void shrink_sparse(std::vector<std::int64_t>& list, std::size_t size) {
 void StepGraph::clear() {
   lanes = 1;
   resources = 0;
-  shares_links = false;
+  shares_links = shares_memory = false;
   launch_gap = 0;
   slots.clear();
   contention.clear();

@@ -90,10 +90,11 @@ struct Demand {
   friend bool operator==(const Demand&, const Demand&) = default;
 };
 
-// What a transfer takes of the GPU of each lane, 0..1, beside constant slow-downs (models/multiprocessors.h).
+// What a transfer takes of the GPU of each lane, beside constant slow-downs (models/multiprocessors.h).
 struct GpuShare {
-  double multiprocessors = 0;  // as long as it is in flight
-  double memory = 0;  // of the rate that streaming ops reach, while it moves at its full rate
+  double multiprocessors = 0;  // 0..1, as long as it is in flight
+  double memory =
+      0;  // of the rate that streaming ops reach, while it moves at its full rate; may be above 1
   friend bool operator==(const GpuShare&, const GpuShare&) = default;
 };
 
@@ -136,6 +137,7 @@ struct StepGraph {
   std::vector<std::vector<std::int32_t>> lane_sets;  // sorted: who takes part in transfers
   std::int32_t resources = 0;                        // links of all lanes, out and in
   bool shares_links = false;    // whether two transfers in flight may load the same one
+  bool shares_memory = false;   // whether memory may hold back a transfer (sim/rates.h)
   std::int64_t launch_gap = 0;  // ns, included in the work of all nodes but transfers
 
   // Per node.

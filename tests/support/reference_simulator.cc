@@ -427,7 +427,7 @@ class Reference {
         if (computes(rank)) limit[&flight] = 1 / slowest_collective_;
       }
     }
-    const std::map<const Flight*, double> share = shares(limit);
+    const std::map<const Flight*, double> share = as_memory_allows(shares(limit));
     for (Flight& flight : flights_) {
       if (flight.collective) {
         flight.rate = rounded(share.at(&flight) * limit.at(&flight));
@@ -512,6 +512,39 @@ class Reference {
       for (const Flight* flight : stopped) rising.erase(flight);
     }
     return share;
+  }
+
+  // Memory of each rank, from whoever wants least on: each has what it wants, or an equal part of what is left.
+  [[nodiscard]] std::map<const Flight*, double> as_memory_allows(
+      std::map<const Flight*, double> share) const {
+    std::map<const Flight*, double> pace;
+    for (const auto& [rank, state] : ranks_) {
+      std::vector<std::pair<double, const Flight*>> wants;
+      std::size_t waiting = streams(rank) ? 1 : 0;  // for its part
+      for (const auto& [flight, rate] : share) {
+        for (const auto& [peer, stream] : flight->where) {
+          if (peer == rank) wants.emplace_back(rate * flight->memory, flight);
+        }
+      }
+      std::ranges::sort(wants);
+      waiting += wants.size();
+      double left = 1;
+      for (const auto& [want, flight] : wants) {
+        const double part = std::min(want, left / static_cast<double>(waiting--));
+        left -= part;
+        if (part < want)
+          pace[flight] = std::min(pace.try_emplace(flight, 1).first->second, part / want);
+      }
+    }
+    for (const auto& [flight, factor] : pace) share.at(flight) *= factor;
+    return share;
+  }
+
+  [[nodiscard]] bool streams(Rank rank) const {
+    return std::ranges::any_of(flights_, [rank](const Flight& flight) {
+      return !flight.collective && flight.kernel == KernelClass::Memory &&
+             flight.where.front() == std::pair(rank, schedule::kComputeStream);
+    });
   }
 
   // -------------------------------------------------------------------------------------- time
