@@ -57,11 +57,11 @@ std::string contention_of(const models::Contention& contention) {
   if (const auto& gpu = contention.multiprocessors) {
     return "a collective holds " + std::to_string(gpu->ctas) + " of " + std::to_string(gpu->count) +
            " multiprocessors, an all-reduce " + std::to_string(gpu->all_reduce_ctas) +
-           ", one over several nodes " + std::to_string(gpu->network_ctas);
+           ", one over several nodes " + std::to_string(gpu->network_ctas) + by_class(contention);
   }
   return "compute takes x" + fixed(contention.compute_slowdown, 3) +
          " beside a collective, a collective x" + fixed(contention.collective_slowdown, 3) +
-         " beside compute";
+         " beside compute" + by_class(contention);
 }
 
 void print_collectives(std::ostream& out, const models::Cluster& cluster) {
@@ -128,6 +128,23 @@ std::vector<Layer> layers_of(const schedule::Program& program) {
 }
 
 }  // namespace
+
+std::string by_class(const models::Contention& contention) {
+  std::string text;
+  const auto tell = [&text](const std::string& what, const std::optional<double>& slowdown,
+                            const std::string& beside) {
+    if (!slowdown) return;
+    text += (text.empty() ? "; " : ", ") + what + " x" + fixed(*slowdown, 3) + beside;
+  };
+  tell("products", contention.gemm_slowdown, "");
+  tell("memory-bound ops", contention.memory_slowdown, "");
+  tell("a collective", contention.collective_gemm_slowdown, " beside products");
+  tell("a collective", contention.collective_memory_slowdown, " beside memory-bound ops");
+  if (contention.start_delay > Duration{}) {
+    text += "; one that begins beside a product waits up to " + to_string(contention.start_delay);
+  }
+  return text;
+}
 
 void print_machine(std::ostream& out, const models::Cluster& cluster) {
   out << cluster.name << ": " << counted(cluster.ranks, "rank") << ", "

@@ -19,6 +19,10 @@
 
 namespace dovetail::cli {
 
+// What of contention was measured by class: "; products x1.158, memory-bound ops x1.020, a collective x1.1 beside products, ...; one
+// that begins beside a product waits up to 150 us". "" where nothing was.
+std::string by_class(const models::Contention& contention);
+
 void print_machine(std::ostream& out, const models::Cluster& cluster);
 
 // A model by layers: parameters, bytes of gradients, work of forward and backward.

@@ -273,6 +273,8 @@ Contention read_contention(JsonObject object) {
   contention.collective_cpu = us_or(object, "collective_cpu_us", Duration{});
   contention.gemm_slowdown = optional_slowdown("gemm_slowdown");
   contention.memory_slowdown = optional_slowdown("memory_slowdown");
+  contention.collective_gemm_slowdown = optional_slowdown("collective_gemm_slowdown");
+  contention.collective_memory_slowdown = optional_slowdown("collective_memory_slowdown");
   object.ignore("multiprocessors");
   if (object.has("multiprocessors")) {
     if (contention != Contention{}) {
@@ -281,6 +283,7 @@ Contention read_contention(JsonObject object) {
     }
     contention.multiprocessors = read_multiprocessors(object.object("multiprocessors"));
   }
+  contention.start_delay = us_or(object, "start_delay_us", Duration{});
   object.done();
   return contention;
 }
@@ -388,13 +391,19 @@ ordered_json written(const HostModel& host) {
 }
 
 ordered_json written(const Contention& contention) {
-  if (contention.multiprocessors)
-    return {{"multiprocessors", multiprocessors_json(*contention.multiprocessors)}};
-  ordered_json object = {{"compute_slowdown", finite(contention.compute_slowdown)},
-                         {"collective_slowdown", finite(contention.collective_slowdown)},
-                         {"collective_cpu_us", to_us(contention.collective_cpu)}};
-  put(object, "gemm_slowdown", contention.gemm_slowdown);
-  put(object, "memory_slowdown", contention.memory_slowdown);
+  ordered_json object;
+  if (contention.multiprocessors) {
+    object["multiprocessors"] = multiprocessors_json(*contention.multiprocessors);
+  } else {
+    object["compute_slowdown"] = finite(contention.compute_slowdown);
+    object["collective_slowdown"] = finite(contention.collective_slowdown);
+    object["collective_cpu_us"] = to_us(contention.collective_cpu);
+    put(object, "gemm_slowdown", contention.gemm_slowdown);
+    put(object, "memory_slowdown", contention.memory_slowdown);
+    put(object, "collective_gemm_slowdown", contention.collective_gemm_slowdown);
+    put(object, "collective_memory_slowdown", contention.collective_memory_slowdown);
+  }
+  if (contention.start_delay > Duration{}) object["start_delay_us"] = to_us(contention.start_delay);
   return object;
 }
 

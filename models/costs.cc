@@ -146,6 +146,10 @@ std::ostream& operator<<(std::ostream& out, const Costs& costs) {
   print_collectives(out, costs);
   for (const Contention& contention : costs.contention_by_class) {
     if (contention.none()) continue;
+    if (contention.start_delay > Duration{}) {
+      out << "  contention: a collective that begins beside a product waits up to "
+          << dovetail::to_string(contention.start_delay) << '\n';
+    }
     if (const auto& gpu = contention.multiprocessors) {
       out << "  contention: collectives hold " << gpu->ctas << " of " << gpu->count
           << " multiprocessors, all-reduces " << gpu->all_reduce_ctas << ", over several nodes "

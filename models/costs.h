@@ -23,8 +23,14 @@
 //
 // Contention. Rates, not whole-op factors: while a compute op and a collective of one rank are in
 // flight together, the op progresses at 1 / compute_slowdown and the collective at 1 /
-// collective_slowdown; or, where only the GPU is known, the op at what the collective leaves it of multiprocessors and memory
-// (multiprocessors.h). Several collectives at once share the links that they load (sim/rates.h).
+// collective_slowdown, both by the class of the op where that was measured; or, where only the GPU is known, the op at what the
+// collective leaves it of multiprocessors and memory (multiprocessors.h). Several collectives at once share the links that they
+// load (sim/rates.h).
+//
+// Start delay. The thread blocks of a product hold all multiprocessors: a collective that begins beside one waits until some of
+// them are done. It waits `start_delay`, but not beyond the end of the products that ran when it began, on any of its ranks; and
+// no longer than the pause since the collective before it, whose multiprocessors it has where it follows at once. While it waits,
+// the blocks that have come hold what a moving collective takes from compute. On one H100 (132 multiprocessors, products of 0.1 to 5 ms) it was some 0.1 to 0.17 ms, a tile's time.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -64,6 +70,7 @@ struct HostModel {
 
 // Slow-down factors >= 1 while both are in flight. `collective_cpu` is processor time that one
 // collective takes from the compute stream of its rank besides (software transports); 0 on GPUs.
+// Beside a GPU of which only multiprocessors are known there are no slow-downs, but there may be a start delay.
 struct Contention {
   double compute_slowdown = 1;
   double collective_slowdown = 1;
@@ -71,12 +78,23 @@ struct Contention {
   // Of ops of one class, where it was measured apart; absent: compute_slowdown.
   std::optional<double> gemm_slowdown{};
   std::optional<double> memory_slowdown{};
+  // Of collectives beside ops of one class, likewise; absent: collective_slowdown.
+  std::optional<double> collective_gemm_slowdown{};
+  std::optional<double> collective_memory_slowdown{};
+  Duration start_delay{};                            // of a collective that begins beside a product
   std::optional<Multiprocessors> multiprocessors{};  // of a GPU on which no slow-down was measured
 
   [[nodiscard]] double slowdown_of(KernelClass kernel) const {
     if (kernel == KernelClass::Gemm) return gemm_slowdown.value_or(compute_slowdown);
     if (kernel == KernelClass::Memory) return memory_slowdown.value_or(compute_slowdown);
     return compute_slowdown;
+  }
+  // Of a collective, beside an op of this class.
+  [[nodiscard]] double collective_slowdown_beside(KernelClass kernel) const {
+    if (kernel == KernelClass::Gemm) return collective_gemm_slowdown.value_or(collective_slowdown);
+    if (kernel == KernelClass::Memory)
+      return collective_memory_slowdown.value_or(collective_slowdown);
+    return collective_slowdown;
   }
   [[nodiscard]] bool none() const { return *this == Contention{}; }
   friend bool operator==(const Contention&, const Contention&) = default;

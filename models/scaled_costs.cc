@@ -52,6 +52,10 @@ void scale_compute(Costs& costs, double factor) {
   }
   for (Contention& contention : costs.contention_by_class) {
     contention.collective_cpu = stretched(contention.collective_cpu, factor);
+    contention.start_delay = stretched(contention.start_delay, factor);
+    if (auto& gpu = contention.multiprocessors; gpu && gpu->memory) {
+      gpu->memory = BytesPerSecond(gpu->memory->count() / factor);
+    }
   }
 }
 

@@ -76,7 +76,11 @@ class StepProblem {
     const models::Contention contention = data_.costs.contention(Rank{0});
     return lanes() == 1 && !data_.sharding && !data_.inline_host() && !kind_.is_inline &&
            !data_.scales_before && !data_.scales_after && data_.own.empty() &&
-           contention.collective_slowdown <= 1 && contention.collective_cpu <= Duration{};
+           std::ranges::all_of(kAllOf<models::KernelClass>,
+                               [&](models::KernelClass kernel) {
+                                 return contention.collective_slowdown_beside(kernel) <= 1;
+                               }) &&
+           contention.start_delay <= Duration{} && contention.collective_cpu <= Duration{};
   }
 
   // How long the host is busy with a step of so many buckets.

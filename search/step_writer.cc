@@ -300,6 +300,8 @@ bool StepWriter::hosts_keep_ahead(std::int64_t step) const {
 // streams share links, of any.
 bool StepWriter::pauses_change_nothing(std::int64_t step) const {
   const step::StepGraph& graph = graph_.made().graph;
+  Duration delay{};  // which a shorter pause shortens
+  for (const models::Contention& lane : graph.contention) delay = std::max(delay, lane.start_delay);
   std::int64_t last_of_all = 0;
   for (const step::Transfer& transfer : graph.transfers) {
     last_of_all = std::max(last_of_all, workspace_.timeline.end_of(transfer.node));
@@ -314,6 +316,7 @@ bool StepWriter::pauses_change_nothing(std::int64_t step) const {
     const std::int64_t before =
         graph.shares_links ? last_of_all : workspace_.timeline.end_of(last->node);
     const std::int64_t pause = step + workspace_.timeline.start_of(first.node) - before;
+    if (pause < delay.count()) return false;
     if (first.duration(std::max<std::int64_t>(0, pause)) != first.isolated) return false;
   }
   return true;

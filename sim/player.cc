@@ -86,13 +86,16 @@ struct Flight {
   bool begun = true;      // of a transfer: all its lanes were there at once
   std::int64_t left = 0;  // work still to do, in 2^-20 ns
   std::int64_t rate = kFullRate;
-  std::int64_t since = 0;       // when `left` and `rate` were last true
-  std::int32_t busy_lanes = 0;  // of a transfer: how many of its lanes compute
-  std::int64_t alone = 1;       // of a transfer: its duration at full rate, in ns
-  double share = 1;             // of a transfer: its rate as far as links and memory go
-  double wire = 0;              // of a transfer: the share of `alone` that is no latency
+  std::int64_t since = 0;                 // when `left` and `rate` were last true
+  std::array<std::int32_t, 3> busy = {};  // of a transfer: how many of its lanes compute, by class
+  std::int64_t patience = 0;              // of a transfer: until then it may wait for thread blocks
+  std::int32_t held_by = 0;               // of one that does: how many products it waits for
+  std::int64_t alone = 1;                 // of a transfer: its duration at full rate, in ns
+  double share = 1;                       // of a transfer: its rate as far as links and memory go
+  double wire = 0;                        // of a transfer: the share of `alone` that is no latency
 
   [[nodiscard]] bool runs(NodeId which) const { return !idle && node == which; }
+  [[nodiscard]] bool waits() const { return held_by > 0; }
   void settle(std::int64_t now) {
     left = std::max<std::int64_t>(0, left - (now - since) * rate);
     since = now;
@@ -132,8 +135,13 @@ class EventLoop {
         is_reached_(graph.slots.size(), 0) {
     contention_.resize(static_cast<std::size_t>(graph.lanes));
     for (const models::Contention& lane : contention_) {
-      collective_slowdown_ = std::max(collective_slowdown_, lane.collective_slowdown);
+      for (const models::KernelClass kernel : kAllOf<models::KernelClass>) {
+        double& slowest = beside_[static_cast<std::size_t>(kernel)];
+        slowest = std::max(slowest, lane.collective_slowdown_beside(kernel));
+      }
+      start_delay_ = std::max(start_delay_, lane.start_delay.count());
     }
+    slows_transfers_ = std::ranges::any_of(beside_, [](double slowdown) { return slowdown != 1; });
   }
 
   std::int64_t run() {
@@ -171,6 +179,10 @@ class EventLoop {
 
   // False for an end that no longer holds.
   bool handle(const Event& event) {
+    if (event.key < 0) {
+      end_patience(~event.key, event.time);
+      return false;
+    }
     const NodeId node = event.key / 2;
     if constexpr (Presence::kCanLeave) {
       if (node >= graph_.size()) {
@@ -266,9 +278,9 @@ class EventLoop {
   void start(NodeId node, std::int64_t now) {
     const auto n = static_cast<std::size_t>(node);
     timeline_.start[n] = now;
-    const std::int64_t work = graph_.shares_links && graph_.is_transfer(node)
-                                  ? graph_.transfer(node).duration(pause_before(node, now))
-                                  : duration_at(graph_, timeline_, graph_.work[n], now);
+    const bool travels = graph_.is_transfer(node);
+    const std::int64_t pause = travels ? pause_before(node, now) : 0;
+    const std::int64_t work = travels ? graph_.transfer(node).duration(pause) : graph_.work[n].ns();
     if (work > kLargestWork) [[unlikely]]
       refuse(work);
     const SlotId at = slot_of(node);
@@ -279,11 +291,13 @@ class EventLoop {
             .left = work << kFractionBits,
             .since = now,
             .alone = std::max<std::int64_t>(work, 1)};
-    if (graph_.is_transfer(node)) {
+    if (travels) {
+      if (work > 0) slot.patience = now + std::min(start_delay_, pause);
       begin_transfer(slot, at);
     } else if (is_compute(at)) {
       slot.rate = compute_rate(at);
       change_busy(at, 1, now);
+      if (is_product(slot)) hold_new_transfers(at, now);
     }
     schedule_end(slot);
   }
@@ -303,11 +317,13 @@ class EventLoop {
     return links_[static_cast<std::size_t>(demand.resource)];
   }
 
-  // How long nothing has been in flight on the transfer's stream and on the links that it loads most.
+  // How long nothing has been in flight on the transfer's stream and, where streams share them, on the links that it loads
+  // most.
   std::int64_t pause_before(NodeId node, std::int64_t now) {
     const Transfer& transfer = graph_.transfer(node);
     std::int64_t pause =
         transfer.previous ? now - timeline_.end_of(*transfer.previous) : kLongPause;
+    if (!graph_.shares_links) return pause;
     const std::span<const step::Demand> demands = demands_of(transfer);
     const double most =
         demands.empty() ? 0 : std::ranges::max(demands, {}, &step::Demand::amount).amount;
@@ -336,11 +352,53 @@ class EventLoop {
     slot.wire = static_cast<double>(slot.alone - latency) / static_cast<double>(slot.alone);
     for (const std::int32_t lane : lanes_of(transfer)) {
       transfers_on(lane).push_back(at);
-      slot.busy_lanes += on(lane).idle ? 0 : 1;
+      if (on(lane).idle) continue;
+      ++slot.busy[class_of(on(lane))];
+      if (slot.patience > slot.since && is_product(on(lane))) ++slot.held_by;
     }
+    if (slot.patience > slot.since) push({slot.patience, ~slot.node});
     slot.begun = !any_away(slot.node);
     slot.rate = transfer_rate(slot);
     share(lanes_of(transfer), slot.since);
+  }
+
+  [[nodiscard]] std::size_t class_of(const Flight& op) const {
+    return static_cast<std::size_t>(graph_.kernel[static_cast<std::size_t>(op.node)]);
+  }
+  [[nodiscard]] bool is_product(const Flight& op) const {
+    return class_of(op) == static_cast<std::size_t>(models::KernelClass::Gemm);
+  }
+
+  // A transfer waits for one product more or less.
+  void hold(SlotId at, std::int32_t by, std::int64_t now) {
+    Flight& transfer = on(at);
+    const bool waited = transfer.waits();
+    transfer.held_by += by;
+    if (waited == transfer.waits()) return;
+    if (!shares()) retime(transfer, transfer_rate(transfer), now);
+    share(lanes_of(graph_.transfer(transfer.node)), now);
+  }
+
+  // Those that have begun in the instant in which a product of this lane does.
+  void hold_new_transfers(std::int32_t lane, std::int64_t now) {
+    for (std::size_t i = 0; i < transfers_on(lane).size(); ++i) {
+      const SlotId at = transfers_on(lane)[i];
+      const bool is_new = timeline_.start_of(on(at).node) == now && on(at).patience > now;
+      if (is_new) hold(at, 1, now);
+    }
+  }
+
+  // A product has ended: those that began beside it wait for it no longer.
+  void let_go(std::int32_t lane, std::int64_t began, std::int64_t now) {
+    for (std::size_t i = 0; i < transfers_on(lane).size(); ++i) {
+      const SlotId at = transfers_on(lane)[i];
+      if (on(at).waits() && timeline_.start_of(on(at).node) >= began) hold(at, -1, now);
+    }
+  }
+
+  void end_patience(NodeId node, std::int64_t now) {
+    const Flight& transfer = flight(node);
+    if (transfer.runs(node) && transfer.waits()) hold(slot_of(node), -transfer.held_by, now);
   }
 
   [[nodiscard]] bool shares() const { return graph_.shares_links || graph_.shares_memory; }
@@ -365,10 +423,13 @@ class EventLoop {
     left_[l] = {};
     for (const SlotId at : transfers_on_[l]) {
       const Flight& transfer = on(at);
-      if (transfer.rate == 0) continue;
-      taken_[l].add(contention_[l], {.rate = transfer.share,
-                                     .alone = transfer.alone,
-                                     .gpu = graph_.transfer(transfer.node).gpu});
+      const step::GpuShare& gpu = graph_.transfer(transfer.node).gpu;
+      if (transfer.waits()) {
+        taken_[l].add_waiting(contention_[l], gpu);
+      } else if (transfer.rate > 0) {
+        taken_[l].add(contention_[l],
+                      {.rate = transfer.share, .alone = transfer.alone, .gpu = gpu});
+      }
     }
     retime(on(lane), compute_rate(lane), now);
   }
@@ -403,17 +464,20 @@ class EventLoop {
 
   void solve_links() {
     if (walked_transfers_.size() < 2) {  // alone, it has the whole of its links
-      for (const SlotId at : walked_transfers_) on(at).share = 1;
+      for (const SlotId at : walked_transfers_) on(at).share = on(at).waits() ? 0 : 1;
       return;
     }
     shares_.clear();
     for (const SlotId at : walked_transfers_) {
       const Flight& slot = on(at);
       const Transfer& transfer = graph_.transfer(slot.node);
-      shares_.add(demands_of(transfer), slot.wire / beside_compute(slot));
+      shares_.add(demands_of(transfer), slot.waits() ? 0 : slot.wire / beside_compute(slot));
     }
     const std::span<const double> shares = shares_.solve();
-    for (std::size_t i = 0; i < shares.size(); ++i) on(walked_transfers_[i]).share = shares[i];
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      Flight& slot = on(walked_transfers_[i]);
+      slot.share = slot.waits() ? 0 : shares[i];
+    }
   }
 
   [[nodiscard]] double traffic_of(const Flight& transfer) const {
@@ -455,6 +519,7 @@ class EventLoop {
       share(lanes, now);
     } else if (is_compute(at)) {
       change_busy(at, -1, now);
+      if (is_product(on(at))) let_go(at, timeline_.start_of(node), now);
     }
     const auto n = static_cast<std::size_t>(node);
     for (std::int32_t k = graph_.successor_begin[n]; k < graph_.successor_begin[n + 1]; ++k) {
@@ -465,11 +530,11 @@ class EventLoop {
 
   // One lane more or less computes: its transfers may have to change their rate.
   void change_busy(std::int32_t lane, std::int32_t by, std::int64_t now) {
-    const bool matters = collective_slowdown_ != 1 || graph_.shares_memory;
+    const bool matters = slows_transfers_ || graph_.shares_memory;
     if (!matters || transfers_on(lane).empty()) return;
     for (const SlotId at : transfers_on(lane)) {
       Flight& transfer = on(at);
-      transfer.busy_lanes += by;
+      transfer.busy[class_of(on(lane))] += by;
       if (!shares()) retime(transfer, transfer_rate(transfer), now);
     }
     if (shares()) share(std::span(&lane, 1), now);
@@ -506,7 +571,12 @@ class EventLoop {
 
   // How much slower the transfer is at most for what its lanes compute.
   [[nodiscard]] double beside_compute(const Flight& transfer) const {
-    return transfer.busy_lanes == 0 ? 1 : collective_slowdown_;
+    if (!slows_transfers_) return 1;
+    double slowest = 1;
+    for (std::size_t kernel = 0; kernel < beside_.size(); ++kernel) {
+      if (transfer.busy[kernel] > 0) slowest = std::max(slowest, beside_[kernel]);
+    }
+    return slowest;
   }
 
   [[nodiscard]] std::int64_t transfer_rate(const Flight& transfer) const {
@@ -516,8 +586,10 @@ class EventLoop {
                               [this](std::int32_t lane) { return presence_.silent(lane); });
       if (silent || !transfer.begun) return 0;
     }
-    if (transfer.busy_lanes == 0 && transfer.share == 1) return kFullRate;
-    return whole_rate(transfer.share / beside_compute(transfer));
+    if (transfer.waits()) return 0;
+    const double slowdown = beside_compute(transfer);
+    if (slowdown == 1 && transfer.share == 1) return kFullRate;
+    return whole_rate(transfer.share / slowdown);
   }
 
   const StepGraph& graph_;
@@ -527,7 +599,9 @@ class EventLoop {
   std::int64_t& events_;
   Presence presence_;
   std::vector<models::Contention> contention_;  // of each lane
-  double collective_slowdown_ = 1;
+  std::array<double, 3> beside_ = {1, 1, 1};    // how much slower transfers are, by class of op
+  bool slows_transfers_ = false;
+  std::int64_t start_delay_ = 0;
   std::vector<Flight> flights_;                    // of each slot
   std::vector<std::vector<SlotId>> transfers_on_;  // of each lane: its transfers in flight
   std::vector<Taken> taken_;                       // of each lane: what these take from it

@@ -13,7 +13,9 @@
 //
 // With rates progress is kept in units of 2^-20 ns: exact to 1 ns per change of rate, and deterministic. A lane's op
 // progresses at 1 / compute_slowdown while a transfer in which the lane takes part is in flight, and besides loses the
-// transfer's processor time; a transfer at 1 / collective_slowdown while any of its lanes computes.
+// transfer's processor time; a transfer at 1 / collective_slowdown while any of its lanes computes, at the slowest of what these
+// do to it. One that begins beside a product waits for its thread blocks and does not move before it has them (start delay,
+// models/costs.h); a product that begins in the same instant counts.
 //
 // Throws InputError where a node lasts 73 minutes or more (2^42 ns) and rates are needed.
 //

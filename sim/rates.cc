@@ -115,9 +115,17 @@ void Taken::add(const models::Contention& contention, const Transfer& transfer) 
   gpu.memory += rate * takes.memory;
   const std::int64_t busy = std::min(contention.collective_cpu.count(), alone);
   core += rate * static_cast<double>(busy) / static_cast<double>(alone);
-  for (const models::KernelClass kernel :
-       {models::KernelClass::Gemm, models::KernelClass::Memory, models::KernelClass::Other}) {
-    compute[static_cast<std::size_t>(kernel)] += rate * (1 - 1 / contention.slowdown_of(kernel));
+  hold(contention, rate);
+}
+
+void Taken::add_waiting(const models::Contention& contention, const step::GpuShare& takes) {
+  gpu.multiprocessors += takes.multiprocessors;
+  hold(contention, 1);
+}
+
+void Taken::hold(const models::Contention& contention, double part) {
+  for (const models::KernelClass kernel : kAllOf<models::KernelClass>) {
+    compute[static_cast<std::size_t>(kernel)] += part * (1 - 1 / contention.slowdown_of(kernel));
   }
 }
 

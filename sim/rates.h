@@ -106,8 +106,13 @@ struct Taken {
     step::GpuShare gpu = {};
   };
   void add(const models::Contention& contention, const Transfer& transfer);
+  // One that waits for some of its thread blocks: those that it has hold what they will need.
+  void add_waiting(const models::Contention& contention, const step::GpuShare& takes);
   // What is left for an op of this class; at least 1/64.
   [[nodiscard]] double left(models::KernelClass kernel) const;
+
+ private:
+  void hold(const models::Contention& contention, double part);
 };
 
 }  // namespace dovetail::sim

@@ -69,7 +69,14 @@ Cluster every_section() {
   cluster.unit_kernel = UnitKernel{DType::F32, GemmWork{96, 96, 96}, Duration(10500)};
   cluster.copy = CopyModel{Duration(1500), 1.0 / 3};
   cluster.host = {.kind = HostModel::Kind::Inline, .event = Duration(250)};
-  cluster.contention = {1.25, 1.5, microseconds(40)};
+  cluster.contention = {.compute_slowdown = 1.25,
+                        .collective_slowdown = 1.5,
+                        .collective_cpu = microseconds(40),
+                        .gemm_slowdown = 1.19,
+                        .memory_slowdown = 1.02,
+                        .collective_gemm_slowdown = 2.25,
+                        .collective_memory_slowdown = 1.1,
+                        .start_delay = microseconds(150)};
   cluster.quality = Quality{.valid = false,
                             .why = {"steal above 2 %"},
                             .outside_cpu = 0.01,

@@ -92,6 +92,10 @@ TEST(MultiprocessorsTest, AMachineFileHasThemInPlaceOfSlowDowns) {
   ASSERT_TRUE(cluster.contention.multiprocessors.has_value());
   EXPECT_EQ(cluster.contention.multiprocessors->network_ctas, 24);
   EXPECT_EQ(parse_cluster("again.json", cluster_to_json(cluster)), cluster);
+  const Cluster delayed =
+      machine_with(R"({"multiprocessors": {"count": 108, "ctas": 24}, "start_delay_us": 120})");
+  EXPECT_EQ(delayed.contention.start_delay, from_us(120));
+  EXPECT_EQ(parse_cluster("again.json", cluster_to_json(delayed)), delayed);
   try {
     static_cast<void>(machine_with(
         R"({"compute_slowdown": 1.2, "multiprocessors": {"count": 108, "ctas": 24}})"));

@@ -64,6 +64,13 @@ Case small_case(std::uint64_t seed, std::int64_t layers, std::int64_t ranks = 1)
   return result;
 }
 
+// Ops of all classes.
+Case with_kernels(Case of, std::uint64_t seed) {
+  Random random(seed);
+  testing::draw_kernels(random, of.program, of.costs);
+  return of;
+}
+
 class Simulator {
  public:
   explicit Simulator(const Case& of) : case_(of) {}
@@ -103,7 +110,7 @@ TEST(StepModelTest, EveryGroupingOfSmallProgramsIsAsSimulated) {
   Tally tally;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const Case small = small_case(seed, 6);
+    const Case small = with_kernels(small_case(seed, 6), seed);
     const StepModel::Made made = StepModel::make(small.program, small.costs, small.frame);
     ASSERT_TRUE(made.model) << made.refusal;
     StepWorkspace workspace = made.model->workspace();
@@ -125,7 +132,7 @@ TEST(StepModelTest, RandomPlacementsOfSmallProgramsAreAsSimulated) {
   Tally tally;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const Case small = small_case(1000 + seed, 12);
+    const Case small = with_kernels(small_case(1000 + seed, 12), seed);
     const StepModel::Made made = StepModel::make(small.program, small.costs, small.frame);
     ASSERT_TRUE(made.model) << made.refusal;
     StepWorkspace workspace = made.model->workspace();

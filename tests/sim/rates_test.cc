@@ -257,6 +257,104 @@ TEST(IntervalTest, TheStepStraysAsItsOpsDo) {
   EXPECT_EQ(step_interval(plan, costs, {.draws = 400}), interval);
 }
 
+// --------------------------------------------------------------------------------- memory
+
+TEST(MemoryLevelTest, TheExamplesOfTheHeader) {
+  EXPECT_DOUBLE_EQ(memory_level(std::vector{0.38}, true), 0.62);
+  EXPECT_DOUBLE_EQ(memory_level(std::vector{0.76, 0.52}, true), 1.0 / 3);
+  EXPECT_DOUBLE_EQ(memory_level(std::vector{1.5}, false), 1);
+  EXPECT_TRUE(std::isinf(memory_level(std::vector{0.38, 0.26}, false)));
+}
+
+// One layer whose backward streams for 100 us, beside an all-reduce of 100 us in flight from its start: launched by
+// hand, so the graph is two nodes. `traffic`: of the all-reduce.
+std::pair<std::int64_t, std::int64_t> ends_beside_streaming(double traffic) {
+  StepGraph graph;
+  graph.slots = {{.kind = step::SlotKind::Compute}, {.kind = step::SlotKind::Transfers}};
+  graph.contention = {{.multiprocessors = models::Multiprocessors{.count = 100}}};
+  graph.lane_sets = {{0}};
+  graph.shares_memory = true;
+  graph.begin_step();
+  graph.append({.work = step::Work::fixed(100'000), .kernel = models::KernelClass::Memory}, {});
+  graph.append({.kind = step::NodeKind::Transfer, .slot = 1},
+               {.isolated = 100'000, .back_to_back = 100'000, .gpu = {.memory = traffic}}, {}, {});
+  graph.link();
+  Workspace workspace;
+  play(graph, workspace);
+  return {workspace.timeline.end_of(0), workspace.timeline.end_of(1)};
+}
+
+// At 0.4 it has what it wants and leaves 0.6: the op ends at 100 + 0.4 x 100 = 140. At 0.8 both have a half: the
+// transfer moves at 5/8 and ends at 160, and the op, which has done half of its 160 us of memory, at 180: together 180 us of
+// bytes. Twice the link with the same bytes is 50 us at 1.6, which is no faster than memory lets it: 160 and 180.
+TEST(MemoryShareTest, BothGiveWayAndBytesAreKept) {
+  const auto expect = [](double traffic, std::int64_t op_us, std::int64_t transfer_us) {
+    const auto [op, transfer] = ends_beside_streaming(traffic);
+    EXPECT_NEAR(static_cast<double>(op) / 1e3, static_cast<double>(op_us), 0.01) << traffic;
+    EXPECT_NEAR(static_cast<double>(transfer) / 1e3, static_cast<double>(transfer_us), 0.01)
+        << traffic;
+  };
+  expect(0.4, 140, 100);
+  expect(0.8, 180, 160);
+}
+
+// ----------------------------------------------------------------------------- thread blocks
+
+struct Delayed {
+  std::int64_t product_us = 100;
+  std::int64_t transfer_us = 40;
+  std::int64_t begins_us = 20;  // the transfer
+  std::int64_t delay_us = 30;
+  std::int64_t previous_us = 0;  // another one, from 0 on the same stream; 0: none
+  models::KernelClass kernel = models::KernelClass::Gemm;
+};
+// When the transfer ends.
+double end_of_delayed(const Delayed& at) {
+  constexpr std::int64_t kUs = 1000;
+  StepGraph graph;
+  graph.slots = {{.kind = step::SlotKind::Compute}, {.kind = step::SlotKind::Transfers}};
+  graph.contention = {{.start_delay = us(at.delay_us)}};
+  graph.lane_sets = {{0}};
+  graph.begin_step();
+  graph.append({.work = step::Work::fixed(at.product_us * kUs), .kernel = at.kernel}, {});
+  const step::Node node{.kind = step::NodeKind::Transfer, .slot = 1};
+  const auto lasting = [](std::int64_t ns, std::optional<NodeId> previous) {
+    return step::Transfer{.previous = previous, .isolated = ns, .back_to_back = ns};
+  };
+  step::Node second = node;
+  second.release = at.begins_us * kUs;
+  std::optional<NodeId> previous;
+  std::vector<step::Edge> edges;
+  if (at.previous_us > 0) {
+    previous = graph.append(node, lasting(at.previous_us * kUs, std::nullopt), {}, {});
+    edges = {{.from = *previous}};
+  }
+  const NodeId last = graph.append(second, lasting(at.transfer_us * kUs, previous), {}, edges);
+  graph.link();
+  Workspace workspace;
+  play(graph, workspace);
+  return static_cast<double>(workspace.timeline.end_of(last)) / kUs;
+}
+
+TEST(StartDelayTest, ALoneCollectiveWaitsForBlocksOfAProduct) {
+  EXPECT_EQ(end_of_delayed({}), 20 + 30 + 40);
+  // In the instant in which the product begins, too.
+  EXPECT_EQ(end_of_delayed({.begins_us = 0}), 30 + 40);
+  // Not beyond the product's end, nor for other ops, nor behind it.
+  EXPECT_EQ(end_of_delayed({.product_us = 30}), 30 + 40);
+  EXPECT_EQ(end_of_delayed({.kernel = models::KernelClass::Memory}), 20 + 40);
+  EXPECT_EQ(end_of_delayed({.begins_us = 100}), 100 + 40);
+  // Nothing that takes no time.
+  EXPECT_EQ(end_of_delayed({.transfer_us = 0}), 20);
+}
+
+// The first waits from 0 to 30 and ends at 40. One that follows at once, at 40, has its blocks: 40 + 40. One that begins
+// 5 us behind it waits 5 us at most: 45 + 5 + 40.
+TEST(StartDelayTest, OneThatFollowsAnotherHasItsBlocks) {
+  EXPECT_EQ(end_of_delayed({.begins_us = 0, .previous_us = 10}), 40 + 40);
+  EXPECT_EQ(end_of_delayed({.begins_us = 45, .previous_us = 10}), 45 + 5 + 40);
+}
+
 // ------------------------------------------------------------------------------- no paradox
 
 // Sizes of 64 bytes to 1 MiB whose times rise by random factors, with bumps; queued times apart from lone ones.
@@ -418,10 +516,11 @@ TEST(RatesAgreementTest, OnAllGroupingsWithContention) {
   std::size_t compared = 0;
   for (int i = 0; i < 24; ++i) {
     SCOPED_TRACE("program " + std::to_string(i));
-    const schedule::Program program = testing::random_chain(random, 5, 2);
+    schedule::Program program = testing::random_chain(random, 5, 2);
     testing::SimpleMachine machine = testing::random_machine(random);
     testing::contend(random, machine);
-    const models::Costs costs = testing::costs_of(machine, program);
+    models::Costs costs = testing::costs_of(machine, program);
+    testing::draw_kernels(random, program, costs);
     for (const auto& ends : testing::all_groupings(program.reductions.size())) {
       const auto plan =
           schedule::lower(program,
@@ -435,20 +534,26 @@ TEST(RatesAgreementTest, OnAllGroupingsWithContention) {
 }
 
 TEST(RatesAgreementTest, OnRandomSchedulesWithSeveralStreams) {
-  std::size_t shared = 0;
+  std::size_t links = 0, memory = 0, delays = 0;
   for (std::uint64_t seed = 0; seed < 250; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
-    const schedule::Program program = testing::random_chain(random, 12, random.between(1, 3));
+    schedule::Program program = testing::random_chain(random, 12, random.between(1, 3));
     testing::SimpleMachine machine = testing::random_machine(random);
     testing::contend(random, machine);
-    const models::Costs costs = testing::costs_of(machine, program);
+    models::Costs costs = testing::costs_of(machine, program);
+    testing::draw_kernels(random, program, costs);
     const auto lowered =
         schedule::lower(program, testing::random_schedule(random, program, 4)).program;
-    shared += compile(lowered, costs, 1).graph.shares_links ? 1U : 0U;
+    const StepGraph graph = compile(lowered, costs, 1).graph;
+    links += graph.shares_links ? 1U : 0U;
+    memory += graph.shares_memory ? 1U : 0U;
+    delays += machine.contention.start_delay > Duration{} ? 1U : 0U;
     expect_reference(lowered, costs, static_cast<std::int32_t>(random.between(1, 2)));
   }
-  EXPECT_GT(shared, 60U);
+  EXPECT_GT(links, 60U);
+  EXPECT_GT(memory, 20U);
+  EXPECT_GT(delays, 40U);
 }
 
 TEST(RatesAgreementTest, OnRandomGridsWithSeveralTransfersInFlight) {

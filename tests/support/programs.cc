@@ -194,8 +194,34 @@ void contend(Random& random, SimpleMachine& machine) {
                                                       .network_ctas = own.between(0, 6),
                                                       .memory = BytesPerSecond(4e9)}};
   }
+  if (own.between(0, 1) == 0) {
+    models::Contention& measured = machine.contention;
+    if (own.between(0, 1) == 0) measured.start_delay = Duration(own.between(1, 6000));
+    const bool by_class = !measured.multiprocessors && own.between(0, 1) == 0;
+    if (by_class) measured.gemm_slowdown = 1 + own.uniform();
+    if (by_class) measured.collective_gemm_slowdown = 1 + 2 * own.uniform();
+    if (by_class) measured.collective_memory_slowdown = 1 + own.uniform();
+  }
   if (random.between(0, 3) > 0)
     machine.loads = {{.link = 0, .share = random.between(0, 1) == 0 ? 1 : 0.75}};
+}
+
+void draw_kernels(Random& random, Program& program, models::Costs& costs) {
+  for (schedule::Op& op : program.ops) {
+    models::OpCost cost = costs.ops.cost(op);
+    switch (random.between(0, 2)) {
+      case 0:
+        op.work = schedule::GemmWork{.m = 1, .n = 1, .k = 1};
+        break;
+      case 1:
+        op.work = schedule::MemoryWork{.bytes = Bytes(8), .flop = Flop(0)};
+        break;
+      default:
+        break;
+    }
+    cost.kernel = models::kernel_class(op);
+    costs.ops.set(op, cost);
+  }
 }
 
 schedule::Schedule random_schedule(Random& random, const Program& program,

@@ -69,6 +69,9 @@ schedule::Program random_chain(Random& random, std::int64_t max_layers, std::int
 // A random host model, copy cost and collective table, contention off.
 SimpleMachine random_machine(Random& random);
 
+// Some ops become products, some passes over memory; each takes the time that it took.
+void draw_kernels(Random& random, schedule::Program& program, models::Costs& costs);
+
 // A random Schedule from the whole language: grouping, order of ready buckets, mode, stream,
 // launch, wait and scope. Legal.
 schedule::Schedule random_schedule(Random& random, const schedule::Program& program,

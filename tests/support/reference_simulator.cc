@@ -61,6 +61,10 @@ struct Flight {
   // Of a collective: what it uses of (rank, link, is inwards) while it moves at full rate.
   std::map<Link, double> wants = {};
   std::map<Link, double> loads = {};  // the same while it moves bytes
+  std::int64_t patience = 0;          // until then it may wait for thread blocks
+  // The products for which it waits: of each rank the number of the op; nothing where that is not known yet.
+  std::optional<std::set<std::pair<Rank, std::int64_t>>> held_by = {};
+  std::int64_t number = 0;  // of what began
   std::int64_t rate = kUnits;
 };
 
@@ -83,8 +87,12 @@ class Reference {
     for (const schedule::RankProgram& role : program.roles) {
       for (const Rank rank : role.ranks) {
         ranks_[rank].role = &role;
-        slowest_collective_ =
-            std::max(slowest_collective_, costs.contention(rank).collective_slowdown);
+        const models::Contention contention = costs.contention(rank);
+        for (const KernelClass kernel : kAllOf<KernelClass>) {
+          double& slowest = slowest_beside_.try_emplace(kernel, 1).first->second;
+          slowest = std::max(slowest, contention.collective_slowdown_beside(kernel));
+        }
+        start_delay_ = std::max(start_delay_, contention.start_delay.count());
       }
     }
     note_order();
@@ -287,7 +295,8 @@ class Reference {
                         .start = now_,
                         .left = alone * kUnits,
                         .alone = alone,
-                        .kernel = kernel});
+                        .kernel = kernel,
+                        .number = begun_++});
   }
 
   // Once it is at the head of an idle stream on all ranks of the instance.
@@ -308,7 +317,11 @@ class Reference {
   void begin_collective(Flight flight) {
     const Talk about = *talk(*flight.items.front().command);
     load_links(flight, about);
-    flight.alone = duration(flight, about);
+    const std::optional<std::int64_t> pause = pause_before(flight);
+    flight.alone = duration(about, pause);
+    if (flight.alone > 0) {
+      flight.patience = now_ + std::min(start_delay_, pause.value_or(start_delay_));
+    }
     take_of_gpus(flight, about);
     flight.left = flight.alone * kUnits;
     want_links(flight, about);
@@ -338,13 +351,7 @@ class Reference {
   }
 
   // The pause counts on the stream of the first rank, and on the links that the collective loads most.
-  [[nodiscard]] std::int64_t duration(const Flight& flight, const Talk& about) const {
-    const models::CollectiveTime time =
-        costs_.collective(about.kind, program_.program.group(about.group), about.bytes);
-    const auto& gpu = costs_.contention(Rank{0}).multiprocessors;
-    const std::int64_t least = gpu ? gpu->least_time(on_gpu(about)).count() : 0;
-    const std::int64_t isolated = std::max(least, time.isolated.count());
-    const std::int64_t queued = std::max(least, time.back_to_back.count());
+  [[nodiscard]] std::optional<std::int64_t> pause_before(const Flight& flight) const {
     std::optional<std::int64_t> since;  // the latest end before it
     const auto& [first, stream] = flight.where.front();
     const auto& last = ranks_.at(first).last_collective;
@@ -354,14 +361,24 @@ class Reference {
     for (const auto& [link, load] : flight.loads) {
       if (load < most) continue;
       for (const Flight& other : flights_) {
-        if (other.loads.contains(link)) return queued;
+        if (other.loads.contains(link)) return 0;
       }
       const auto found = last_on_.find(link);
       if (found != last_on_.end()) since = std::max(since.value_or(0), found->second);
     }
-    if (!since) return isolated;
-    const std::int64_t pause = now_ - *since;
-    return std::min(std::max(isolated, queued - pause), queued + pause);
+    if (!since) return std::nullopt;
+    return now_ - *since;
+  }
+
+  [[nodiscard]] std::int64_t duration(const Talk& about, std::optional<std::int64_t> pause) const {
+    const models::CollectiveTime time =
+        costs_.collective(about.kind, program_.program.group(about.group), about.bytes);
+    const auto& gpu = costs_.contention(Rank{0}).multiprocessors;
+    const std::int64_t least = gpu ? gpu->least_time(on_gpu(about)).count() : 0;
+    const std::int64_t isolated = std::max(least, time.isolated.count());
+    const std::int64_t queued = std::max(least, time.back_to_back.count());
+    if (!pause) return isolated;
+    return std::min(std::max(isolated, queued - *pause), queued + *pause);
   }
 
   [[nodiscard]] models::GpuMessage on_gpu(const Talk& about) const {
@@ -411,25 +428,45 @@ class Reference {
 
   // ------------------------------------------------------------------------------------- rates
 
-  [[nodiscard]] bool computes(Rank rank) const {
-    return std::ranges::any_of(flights_, [rank](const Flight& flight) {
-      return !flight.collective &&
-             flight.where.front() == std::pair(rank, schedule::kComputeStream);
-    });
+  // What a rank computes; null: nothing.
+  [[nodiscard]] const Flight* computed_by(Rank rank) const {
+    for (const Flight& flight : flights_) {
+      const bool here = flight.where.front() == std::pair(rank, schedule::kComputeStream);
+      if (!flight.collective && here) return &flight;
+    }
+    return nullptr;
+  }
+
+  // When all that can begin has, a collective knows the products beside which it begins.
+  [[nodiscard]] bool waits(Flight& flight) const {
+    if (flight.patience <= now_) return false;
+    std::set<std::pair<Rank, std::int64_t>> beside;
+    for (const auto& [rank, stream] : flight.where) {
+      const Flight* op = computed_by(rank);
+      if (op != nullptr && op->kernel == KernelClass::Gemm) beside.emplace(rank, op->number);
+    }
+    if (!flight.held_by) flight.held_by = beside;
+    return std::ranges::any_of(*flight.held_by,
+                               [&](const auto& product) { return beside.contains(product); });
   }
 
   void set_rates() {
-    std::map<const Flight*, double> limit;  // of each collective: by what its ranks compute
-    for (const Flight& flight : flights_) {
-      if (!flight.collective) continue;
-      limit[&flight] = 1;
+    // Of each collective that moves: by what its ranks compute.
+    std::map<const Flight*, double> limit;
+    for (Flight& flight : flights_) {
+      if (!flight.collective || waits(flight)) continue;
+      double slowest = 1;
       for (const auto& [rank, stream] : flight.where) {
-        if (computes(rank)) limit[&flight] = 1 / slowest_collective_;
+        const Flight* op = computed_by(rank);
+        if (op != nullptr) slowest = std::max(slowest, slowest_beside_.at(op->kernel));
       }
+      limit[&flight] = 1 / slowest;
     }
     const std::map<const Flight*, double> share = as_memory_allows(shares(limit));
     for (Flight& flight : flights_) {
-      if (flight.collective) {
+      if (flight.collective && !limit.contains(&flight)) {
+        flight.rate = 0;
+      } else if (flight.collective) {
         flight.rate = rounded(share.at(&flight) * limit.at(&flight));
       } else if (flight.where.front().second == schedule::kComputeStream) {
         flight.rate = rounded(left_for(flight, share));
@@ -454,6 +491,11 @@ class Reference {
       const bool here = std::ranges::any_of(
           flight.where, [rank](const auto& place) { return place.first == rank; });
       if (!flight.collective || !here) continue;
+      if (!share.contains(&flight)) {  // it waits, with what blocks it has
+        compute -= 1 - 1 / contention.slowdown_of(op.kernel);
+        multiprocessors -= flight.multiprocessors;
+        continue;
+      }
       const auto alone = static_cast<double>(std::max<std::int64_t>(1, flight.alone));
       const auto busy = static_cast<double>(contention.collective_cpu.count());
       core -= share.at(&flight) * std::min(1.0, busy / alone);
@@ -541,10 +583,8 @@ class Reference {
   }
 
   [[nodiscard]] bool streams(Rank rank) const {
-    return std::ranges::any_of(flights_, [rank](const Flight& flight) {
-      return !flight.collective && flight.kernel == KernelClass::Memory &&
-             flight.where.front() == std::pair(rank, schedule::kComputeStream);
-    });
+    const Flight* op = computed_by(rank);
+    return op != nullptr && op->kernel == KernelClass::Memory;
   }
 
   // -------------------------------------------------------------------------------------- time
@@ -563,7 +603,9 @@ class Reference {
   void move_on() {
     std::int64_t next = next_issue();
     for (const Flight& flight : flights_) {
-      next = std::min(next, now_ + (flight.left + flight.rate - 1) / flight.rate);
+      next =
+          std::min(next, flight.rate == 0 ? flight.patience
+                                          : now_ + (flight.left + flight.rate - 1) / flight.rate);
     }
     for (Flight& flight : flights_) {
       flight.left = std::max<std::int64_t>(0, flight.left - (next - now_) * flight.rate);
@@ -598,7 +640,9 @@ class Reference {
   const models::Costs& costs_;
   const bool inline_host_;
   const std::int64_t gap_;
-  double slowest_collective_ = 1;
+  std::map<KernelClass, double> slowest_beside_;  // how much slower collectives are
+  std::int64_t start_delay_ = 0;
+  std::int64_t begun_ = 0;
   std::int64_t now_ = 0;
   std::map<const Command*, std::size_t> issued_;
   std::map<Link, std::int64_t> last_on_;  // the end of a collective
