@@ -4,6 +4,7 @@
 #include "calibrate/contention.h"
 
 #include "base/error.h"
+#include "calibrate/lone_starts.h"
 #include "calibrate/transfers.h"
 #include "calibrate/undisturbed.h"
 #include "exec/compute_only.h"
@@ -269,29 +270,48 @@ Seen run_beside(const Lab& lab, const schedule::Program& workload, const Queue& 
   alone.run(alone_steps);
   const std::map<OpId, double> alone_ns = alone.medians();
   std::map<CommandId, double> by_command;
-  for (const auto& [command, op] : ops) by_command[command] = alone_ns.at(op);
+  std::map<CommandId, models::KernelClass> kernels;
+  for (const auto& [command, op] : ops) {
+    by_command[command] = alone_ns.at(op);
+    kernels[command] = models::kernel_class(plan.program.op(op));
+  }
   const Timings kept = without_disturbances(all, met, record, begin_ns);
   std::map<std::int32_t, Overlap> overlaps;
   for (const exec::Timing& timing : kept.ops) overlaps[timing.step].ops.push_back(timing);
   for (const exec::Timing& timing : kept.collectives) {
     overlaps[timing.step].collectives.push_back(timing);
   }
-  for (const auto& [step, overlap] : overlaps) seen.beside.add(overlap, by_command);
+  for (const auto& [step, overlap] : overlaps) seen.beside.add(overlap, by_command, kernels);
   return seen;
 }
 
 MeasuredContention over_ranks(const Lab& lab, const Seen& mine, Duration lone) {
   constexpr double kMillion = 1e6;
   const models::Contention found = mine.beside.contention(lone);
-  const std::array<std::int64_t, 6> numbers = {std::llround(found.compute_slowdown * kMillion),
-                                               std::llround(found.collective_slowdown * kMillion),
-                                               found.collective_cpu.count(),
-                                               mine.beside.ops,
-                                               mine.beside.collectives,
-                                               std::llround(mine.cpu_share * kMillion)};
+  const auto whole = [](double ns) { return static_cast<std::int64_t>(std::llround(ns)); };
+  const Beside::OfClass& gemm = mine.beside.gemm;
+  const Beside::OfClass& memory = mine.beside.memory;
+  const std::array<std::int64_t, 12> numbers = {std::llround(found.compute_slowdown * kMillion),
+                                                std::llround(found.collective_slowdown * kMillion),
+                                                found.collective_cpu.count(),
+                                                mine.beside.ops,
+                                                mine.beside.collectives,
+                                                std::llround(mine.cpu_share * kMillion),
+                                                whole(gemm.op_ns),
+                                                whole(gemm.alone_ns),
+                                                gemm.ops,
+                                                whole(memory.op_ns),
+                                                whole(memory.alone_ns),
+                                                memory.ops};
   MeasuredContention all = {.contention = {.compute_slowdown = 0, .collective_slowdown = 0}};
   const std::vector<std::vector<std::int64_t>> ranks = share(lab.exchange, numbers);
   const auto count = static_cast<std::int64_t>(ranks.size());
+  Beside by_class;
+  const auto join = [](Beside::OfClass& sum, std::span<const std::int64_t> more) {
+    sum.op_ns += static_cast<double>(more[0]);
+    sum.alone_ns += static_cast<double>(more[1]);
+    sum.ops += more[2];
+  };
   for (const std::vector<std::int64_t>& of_rank : ranks) {
     const double part = kMillion * static_cast<double>(count);
     all.contention.compute_slowdown += static_cast<double>(of_rank.at(0)) / part;
@@ -301,13 +321,24 @@ MeasuredContention over_ranks(const Lab& lab, const Seen& mine, Duration lone) {
     all.collectives += of_rank.at(4);
     all.transfer_cpu_share =
         std::max(all.transfer_cpu_share, static_cast<double>(of_rank.at(5)) / kMillion);
+    join(by_class.gemm, std::span(of_rank).subspan(6, 3));
+    join(by_class.memory, std::span(of_rank).subspan(9, 3));
   }
+  all.contention.gemm_slowdown = by_class.gemm.slowdown();
+  all.contention.memory_slowdown = by_class.memory.slowdown();
   return all;
 }
 
 }  // namespace
 
-void Beside::add(const Overlap& step, const std::map<CommandId, double>& alone_ns) {
+std::optional<double> Beside::OfClass::slowdown() const {
+  constexpr std::int64_t kFewestOps = 10;
+  if (ops < kFewestOps || alone_ns <= 0) return std::nullopt;
+  return std::max(1.0, op_ns / alone_ns);
+}
+
+void Beside::add(const Overlap& step, const std::map<CommandId, double>& alone_ns,
+                 const std::map<CommandId, models::KernelClass>& kernels) {
   if (step.ops.empty() || step.collectives.empty()) return;
   std::int64_t queue_start = std::numeric_limits<std::int64_t>::max();
   std::int64_t queue_end = std::numeric_limits<std::int64_t>::min();
@@ -319,9 +350,18 @@ void Beside::add(const Overlap& step, const std::map<CommandId, double>& alone_n
   std::int64_t last = queue_start;
   for (const exec::Timing& op : step.ops) {
     if (op.start_ns < queue_start || op.end_ns > queue_end) continue;
-    op_ns += static_cast<double>(op.end_ns - op.start_ns);
+    const auto time = static_cast<double>(op.end_ns - op.start_ns);
+    op_ns += time;
     op_alone_ns += alone_ns.at(op.command);
     ++ops;
+    const auto kernel = kernels.find(op.command);
+    const bool is_known = kernel != kernels.end() && kernel->second != models::KernelClass::Other;
+    if (is_known) {
+      OfClass& same = kernel->second == models::KernelClass::Gemm ? gemm : memory;
+      same.op_ns += time;
+      same.alone_ns += alone_ns.at(op.command);
+      ++same.ops;
+    }
     first = std::min(first, op.start_ns);
     last = std::max(last, op.end_ns);
   }
@@ -359,6 +399,10 @@ MeasuredContention measure_contention(const Lab& lab, const schedule::Program& w
   rates.compute_slowdown = std::max(1.0, rates.compute_slowdown);
   rates.collective_slowdown = std::max(1.0, rates.collective_slowdown);
   rates.collective_cpu = std::max(Duration{}, cpu);
+  const LoneStarts lone = measure_lone_starts(lab, workload, alone.medians(), large.bytes);
+  rates.start_delay = lone.start_delay;
+  rates.collective_gemm_slowdown = lone.beside_gemm;
+  rates.collective_memory_slowdown = lone.beside_memory;
   return found;
 }
 

@@ -4,7 +4,9 @@
 // and after that the same steps run alone, so that a drift of the machine shows up as little as may be. Compared are,
 // op by op, the times beside the queue with the medians alone; and the collectives' times beside the ops with their
 // time in a queue. Only ops that ran wholly beside the queue count, and only collectives between the first and the last
-// of them.
+// of them. Of products and of ops that stream through memory the slow-down is taken apart, too, where enough of them ran so.
+//
+// A queue keeps the multiprocessors that it has; what one meets that starts alone is measured apart (lone_starts.h).
 //
 // With large messages this is contention as rates. Where the host computes itself, tiny ones (4 KiB) tell besides how
 // much processor time one collective takes, whatever its size: the extra compute time per collective. The processor
@@ -21,6 +23,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -36,7 +39,16 @@ struct Overlap {
 struct Beside {
   double op_ns = 0, op_alone_ns = 0, collective_ns = 0;
   std::int64_t ops = 0, collectives = 0;
-  void add(const Overlap& step, const std::map<CommandId, double>& alone_ns);
+  struct OfClass {
+    double op_ns = 0, alone_ns = 0;
+    std::int64_t ops = 0;
+    // Never below 1; nothing where too few ran.
+    [[nodiscard]] std::optional<double> slowdown() const;
+  };
+  OfClass gemm = {}, memory = {};
+  // `kernels`: of commands whose class is known.
+  void add(const Overlap& step, const std::map<CommandId, double>& alone_ns,
+           const std::map<CommandId, models::KernelClass>& kernels = {});
   // `lone`: of a collective, in a queue. Factors may be below 1: noise. Without any that ran side by side, nothing
   // slowed down.
   [[nodiscard]] models::Contention contention(Duration lone) const;

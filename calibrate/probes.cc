@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -102,7 +103,8 @@ void wait_backwards(schedule::RankProgram& role) {
   }
 }
 
-schedule::ScheduledProgram lowered(const Program& program, const TransferProbe& probe) {
+schedule::ScheduledProgram lowered(const Program& program, const TransferProbe& probe,
+                                   std::span<const OpId> behind = {}) {
   const std::vector<std::string> wrong = problems(program);
   DOVETAIL_CHECK(wrong.empty()) << wrong.front();
   const schedule::Policy spec =
@@ -110,6 +112,9 @@ schedule::ScheduledProgram lowered(const Program& program, const TransferProbe& 
   schedule::Schedule made = schedule::make_schedule(program, spec);
   made.scale = probe.scale;
   for (schedule::Bucket& bucket : made.buckets) bucket.max_ctas = probe.max_ctas;
+  for (std::size_t i = 0; i < behind.size(); ++i) {
+    made.buckets.at(i).launch = schedule::LaunchAfterOp{behind[i]};
+  }
   schedule::ScheduledProgram plan = schedule::lower(program, made).program;
   for (schedule::RankProgram& role : plan.roles) wait_backwards(role);
   const std::vector<schedule::Problem> illegal = schedule::verify(program, plan, made.merge);
@@ -279,14 +284,26 @@ schedule::ScheduledProgram chain_plan(std::int64_t ranks, std::int64_t count,
   return plan;
 }
 
-schedule::ScheduledProgram contention_plan(const Program& workload, const TransferProbe& probe) {
-  Program program = workload;
+namespace {
+
+// Forward and backward of the workload with transfers. Its own gradients stay where they are: nobody reduces them here.
+Program with_transfers(Program program, const TransferProbe& probe) {
   program.name += " beside transfers";
   program.reductions.clear();
   std::erase_if(program.ops, [](const Op& op) { return op.phase == Phase::Optimizer; });
-  // Its own gradients stay where they are: nobody reduces them here.
   add_transfers(program, probe);
-  return lowered(program, probe);
+  return program;
+}
+
+}  // namespace
+
+schedule::ScheduledProgram contention_plan(const Program& workload, const TransferProbe& probe) {
+  return lowered(with_transfers(workload, probe), probe);
+}
+
+schedule::ScheduledProgram lone_plan(const Program& workload, const TransferProbe& probe,
+                                     std::span<const OpId> behind) {
+  return lowered(with_transfers(workload, probe), probe, behind);
 }
 
 }  // namespace dovetail::calibrate

@@ -15,6 +15,7 @@
 #include "schedule/scheduled_program.h"
 
 #include <cstdint>
+#include <span>
 
 namespace dovetail::calibrate {
 
@@ -55,5 +56,9 @@ inline schedule::MemoryWork moving(Bytes bytes) { return {.bytes = bytes, .flop 
 // The same transfers, launched before the first op of the workload's forward and backward.
 schedule::ScheduledProgram contention_plan(const schedule::Program& workload,
                                            const TransferProbe& probe);
+
+// The same, each launched behind one of the workload's ops. REQUIRES: `behind` are such ops in order, as many as transfers.
+schedule::ScheduledProgram lone_plan(const schedule::Program& workload, const TransferProbe& probe,
+                                     std::span<const OpId> behind);
 
 }  // namespace dovetail::calibrate

@@ -89,8 +89,12 @@ std::vector<std::string> doubts_about(const models::Cluster& cluster, const Evid
                   std::string(to_string(series.collective)) + " over " +
                   std::to_string(series.ranks) + " within the budget");
   }
+  const models::Contention& contention = cluster.contention;
   for (const double slowdown :
-       {cluster.contention.compute_slowdown, cluster.contention.collective_slowdown}) {
+       {contention.compute_slowdown, contention.collective_slowdown,
+        contention.gemm_slowdown.value_or(1), contention.memory_slowdown.value_or(1),
+        contention.collective_gemm_slowdown.value_or(1),
+        contention.collective_memory_slowdown.value_or(1)}) {
     if (slowdown <= kMostSlowdown) continue;
     why.push_back("a slow-down of x" + fixed(slowdown, 1) + " is no contention");
   }

@@ -291,9 +291,13 @@ std::int64_t queue_of(const Lab& lab, Bytes bytes) {
   return std::clamp<std::int64_t>(fit, 2, kLongestQueue);
 }
 
-Duration back_to_back(const Lab& lab, Bytes bytes) {
+models::CollectivePoint all_reduce_of(const Lab& lab, Bytes bytes) {
   const TransferProbe probe = probe_of(lab, bytes, queue_of(lab, bytes));
-  return *measure_size(lab, Collective::AllReduce, probe, lab.options.steps).front().back_to_back;
+  return measure_size(lab, Collective::AllReduce, probe, lab.options.steps).front();
+}
+
+Duration back_to_back(const Lab& lab, Bytes bytes) {
+  return *all_reduce_of(lab, bytes).back_to_back;
 }
 
 std::vector<models::CollectivePoint> measure_collectives(const Lab& lab) {

@@ -25,7 +25,8 @@ namespace dovetail::calibrate {
 // All-reduces of all ranks. Sizes may be measured that differ from those asked for, by whole elements.
 std::vector<models::CollectivePoint> measure_collectives(const Lab& lab);
 
-// Of the all-reduce, in a queue.
+// The all-reduce of so many bytes, and how long it takes in a queue.
+models::CollectivePoint all_reduce_of(const Lab& lab, Bytes bytes);
 Duration back_to_back(const Lab& lab, Bytes bytes);
 TransferProbe probe_of(const Lab& lab, Bytes bytes, std::int64_t count);
 // As many as the options allow of one size.

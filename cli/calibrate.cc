@@ -22,6 +22,7 @@
 #include "cli/job_flag.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
+#include "cli/show_facts.h"
 #include "cli/text.h"
 #include "exec/cpu/backend.h"
 #include "exec/cpu/kernels.h"
@@ -76,7 +77,7 @@ void print_summary(std::ostream& out, const Calibration& measured, const std::st
   out << "contention: compute x" << fixed(cluster.contention.compute_slowdown, 3)
       << " beside a collective, collective x" << fixed(cluster.contention.collective_slowdown, 3)
       << " beside compute, " << fixed(to_us(cluster.contention.collective_cpu), 1)
-      << " us of processor time per collective\n"
+      << " us of processor time per collective" << by_class(cluster.contention) << '\n'
       << "host: launch " << fixed(to_us(cluster.host.collective), 1) << " us, wake-up "
       << fixed(to_us(cluster.host.event), 1) << " us; copies " << rate_of(cluster.copy->ns_per_byte)
       << "; unit kernel " << fixed(to_us(cluster.unit_kernel->time), 2) << " us\n"

@@ -21,6 +21,7 @@
 #include "cli/environment.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
+#include "cli/show_facts.h"
 #include "cli/text.h"
 #include "exec/cuda/stand_in.h"
 
@@ -63,7 +64,8 @@ void print_summary(std::ostream& out, const models::Cluster& cluster, const std:
   print_further(out, cluster);
   out << "contention: compute x" << fixed(cluster.contention.compute_slowdown, 3)
       << " beside a collective, collective x" << fixed(cluster.contention.collective_slowdown, 3)
-      << " beside compute\nhost: op " << fixed(to_us(cluster.host.run_op), 2) << " us, collective "
+      << " beside compute" << by_class(cluster.contention) << "\nhost: op "
+      << fixed(to_us(cluster.host.run_op), 2) << " us, collective "
       << fixed(to_us(cluster.host.collective), 2) << " us, event "
       << fixed(to_us(cluster.host.event), 2) << " us, copy " << fixed(to_us(cluster.host.copy), 2)
       << " us, gap " << fixed(to_us(cluster.host.launch_gap), 2) << " us\n"

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "calibrate/host_timer.h"
+#include "calibrate/lone_starts.h"
 #include "calibrate/ops.h"
 #include "calibrate/probes.h"
 #include "exec/cpu/job.h"
@@ -22,6 +23,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <memory>
 #include <thread>
 #include <variant>
@@ -366,6 +368,70 @@ TEST(FakeCalibrateTest, TheQueueOutlastsOpsThatItSlowsDown) {
   const models::Cluster found = calibrated(1, small, slowed);
   EXPECT_NEAR(found.contention.compute_slowdown, 4, 1e-3);
   EXPECT_DOUBLE_EQ(found.quality->figures.at("contention_ops"), 4 * 21);
+}
+
+// Beside ops a collective waits 30 us, and what is larger than 64 KiB takes twice as long besides. All ops are products, or
+// none is.
+LoneStarts lone_starts_beside(const schedule::Work& work, models::BackendKind backend) {
+  schedule::Program program = workload(1);
+  std::map<OpId, double> alone_ns;
+  for (schedule::Op& op : program.ops) {
+    op.work = work;
+    if (op.phase != schedule::Phase::Optimizer) alone_ns[op.id] = 300e3;
+  }
+  const MakeBackend machine = [](const ScheduledProgram& plan) {
+    const bool beside = plan.program.name.ends_with(" beside transfers");
+    return std::make_unique<exec::fake::FakeBackend>(exec::fake::Durations{
+        .duration =
+            [&plan, beside](const schedule::Command& command) {
+              const Duration alone = time_of(plan, command);
+              const auto* collective = schedule::bucket_collective(command);
+              if (!beside || collective == nullptr) return alone;
+              const bool is_large = plan.bucket(*collective->bucket).size > kib(64);
+              return from_us(30) + (is_large ? 2 : 1) * alone;
+            },
+        .issue = {}});
+  };
+  const exec::Exchange alone = exec::alone();
+  Options how = options();
+  how.backend = backend;
+  return measure_lone_starts({.exchange = alone, .make_backend = machine, .options = how}, program,
+                             alone_ns, mib(1));
+}
+
+// 3 x 5000 x 5000 numbers of 4 bytes: 300 us. The large one is of 128 KiB, 18.1 us, so that it is a small part of the step.
+TEST(LoneStartsTest, TheWaitAndTheSlowDownBesideProducts) {
+  const schedule::GemmWork product{.m = 5000, .n = 5000, .k = 5000};
+  const LoneStarts found = lone_starts_beside(product, models::BackendKind::Cuda);
+  EXPECT_EQ(found.start_delay, from_us(30));
+  ASSERT_TRUE(found.beside_gemm);
+  EXPECT_NEAR(*found.beside_gemm, 2, 1e-3);
+  EXPECT_FALSE(found.beside_memory);
+  // On processors rates are those beside a queue.
+  EXPECT_FALSE(lone_starts_beside(product, models::BackendKind::Cpu).beside_gemm);
+}
+
+// Beside these no thread block has to be waited for: (30 + 2 x 18.107) / 18.107.
+TEST(LoneStartsTest, BesideMemoryAllOfItIsASlowDown) {
+  const schedule::MemoryWork pass{.bytes = Bytes(300'000'000), .flop = Flop(0)};
+  const LoneStarts found = lone_starts_beside(pass, models::BackendKind::Cuda);
+  EXPECT_EQ(found.start_delay, Duration{});
+  EXPECT_FALSE(found.beside_gemm);
+  ASSERT_TRUE(found.beside_memory);
+  EXPECT_NEAR(*found.beside_memory, 3.657, 1e-3);
+}
+
+// 10 .. 20 product, 20 .. 40 memory. Of 30 .. 41 a tenth may have nothing beside it; 15 .. 25 has two classes, 50 .. 60 none.
+TEST(LoneStartsTest, ACollectiveHasTheClassThatIsBesideAllOfIt) {
+  const std::vector<ClassedOp> ops = {{10, 20, models::KernelClass::Gemm},
+                                      {20, 40, models::KernelClass::Memory}};
+  const auto beside = [&ops](std::int64_t from, std::int64_t to) {
+    return class_beside(ops, {.start_ns = from, .end_ns = to});
+  };
+  EXPECT_EQ(beside(10, 15), models::KernelClass::Gemm);
+  EXPECT_EQ(beside(30, 41), models::KernelClass::Memory);
+  EXPECT_EQ(beside(15, 25), std::nullopt);
+  EXPECT_EQ(beside(50, 60), std::nullopt);
 }
 
 TEST(ProbesTest, PlansAreLegalAndCarryTheThreadBlocks) {

@@ -245,6 +245,25 @@ TEST(CalibrateTest, ContentionComparesTheSameOpsBesideAQueue) {
   EXPECT_EQ(found.collective_cpu, 25us);
 }
 
+// Twelve products of 20 us take 24 beside the queue; of nine passes nothing is said, nor of ops whose class is not known.
+TEST(CalibrateTest, ClassesAreSlowedDownApart) {
+  Overlap step = {.collectives = {timing(9, 0, 1000)}};
+  for (std::int64_t i = 0; i < 12; ++i) {
+    step.ops.push_back(timing(0, 60 * i, 60 * i + 24));
+    step.ops.push_back(timing(1, 60 * i + 30, 60 * i + 50));
+    if (i < 9) step.ops.push_back(timing(2, 800 + 20 * i, 820 + 20 * i));
+  }
+  const std::map<CommandId, double> alone_ns = {
+      {CommandId{0}, 20e3}, {CommandId{1}, 20e3}, {CommandId{2}, 10e3}};
+  Beside beside;
+  beside.add(
+      step, alone_ns,
+      {{CommandId{0}, models::KernelClass::Gemm}, {CommandId{2}, models::KernelClass::Memory}});
+  ASSERT_TRUE(beside.gemm.slowdown());
+  EXPECT_DOUBLE_EQ(*beside.gemm.slowdown(), 1.2);
+  EXPECT_FALSE(beside.memory.slowdown());
+}
+
 TEST(CalibrateTest, OpsThatRanBesideNoCollectiveWereNotSlowedDown) {
   Beside beside;
   beside.add({.ops = {timing(0, 0, 20)}, .collectives = {timing(9, 30, 40)}},
