@@ -394,6 +394,8 @@ MeasuredContention measure_contention(const Lab& lab, const schedule::Program& w
     const Queue tiny = queue_for(lab, kTinyMessage, alone.step_ns());
     cpu = over_ranks(lab, run_beside(lab, workload, tiny, alone), tiny.lone)
               .contention.collective_cpu;
+    // A short op beside a queue loses the processor for longer than it lasts: its class says nothing.
+    found.contention.gemm_slowdown = found.contention.memory_slowdown = std::nullopt;
   }
   models::Contention& rates = found.contention;
   rates.compute_slowdown = std::max(1.0, rates.compute_slowdown);

@@ -4,7 +4,7 @@
 // and after that the same steps run alone, so that a drift of the machine shows up as little as may be. Compared are,
 // op by op, the times beside the queue with the medians alone; and the collectives' times beside the ops with their
 // time in a queue. Only ops that ran wholly beside the queue count, and only collectives between the first and the last
-// of them. Of products and of ops that stream through memory the slow-down is taken apart, too, where enough of them ran so.
+// of them. Of products and of ops that stream through memory a device's slow-down is taken apart, too, where enough of them ran so.
 //
 // A queue keeps the multiprocessors that it has; what one meets that starts alone is measured apart (lone_starts.h).
 //

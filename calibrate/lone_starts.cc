@@ -48,6 +48,21 @@ Starts starts_of(const schedule::Program& workload, const std::map<OpId, double>
   return starts;
 }
 
+// As rank 0 measured it, so that all ranks make the same plans.
+std::map<OpId, double> as_on_rank_0(const Lab& lab, const std::map<OpId, double>& alone_ns) {
+  std::vector<std::int64_t> mine;
+  for (const auto& [op, ns] : alone_ns) {
+    mine.push_back(op.value);
+    mine.push_back(std::llround(ns));
+  }
+  const std::vector<std::int64_t> said = share(lab.exchange, mine).front();
+  std::map<OpId, double> same;
+  for (std::size_t i = 0; i + 1 < said.size(); i += 2) {
+    same[OpId{static_cast<std::int32_t>(said[i])}] = static_cast<double>(said[i + 1]);
+  }
+  return same;
+}
+
 // Of each class that was beside collectives alone, these collectives' times.
 using TimesBeside = std::map<KernelClass, std::vector<std::int64_t>>;
 
@@ -114,7 +129,8 @@ std::optional<KernelClass> class_beside(std::span<const ClassedOp> ops,
 }
 
 LoneStarts measure_lone_starts(const Lab& lab, const schedule::Program& workload,
-                               const std::map<OpId, double>& alone_ns, Bytes large) {
+                               const std::map<OpId, double>& mine, Bytes large) {
+  const std::map<OpId, double> alone_ns = as_on_rank_0(lab, mine);
   LoneStarts found;
   const auto ns = [](Duration time) { return static_cast<double>(time.count()); };
   // Of those beside one class.

@@ -43,9 +43,9 @@ struct LoneStarts {
   Duration start_delay{};                                      // beside products
   std::optional<double> beside_gemm = {}, beside_memory = {};  // slow-downs of a large collective
 };
-// `alone_ns`: of each op of the workload that computes, and `large`: bytes of which a queue is made. REQUIRES: the same on all
-// ranks.
+// `mine`: of each op of the workload that computes, how long it takes alone on this rank. `large`: bytes of which a queue is
+// made; the same on all ranks.
 LoneStarts measure_lone_starts(const Lab& lab, const schedule::Program& workload,
-                               const std::map<OpId, double>& alone_ns, Bytes large);
+                               const std::map<OpId, double>& mine, Bytes large);
 
 }  // namespace dovetail::calibrate
