@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "base/file.h"
@@ -314,6 +315,24 @@ TEST_F(CommandLineTest, AFamilyIsAMachineOfAnySize) {
       "ranks\n");
   EXPECT_THAT(ask("show clusters").output, HasSubstr("h100xN"));
   EXPECT_THAT(ask("show h100x64").output, HasSubstr("topology    nodes of 8 ranks; nvlink"));
+}
+
+// With a file's own slow-downs by class and a start delay the same plan takes longer.
+TEST_F(CommandLineTest, ContentionByClassIsShownAndPriced) {
+  const std::string shipped = DOVETAIL_SOURCE_DIR "/models/clusters/mi300x8.json";
+  auto machine = nlohmann::json::parse(read_file(shipped));
+  const std::string measured = path("measured.json");
+  machine["contention"].update(
+      {{"gemm_slowdown", 1.3}, {"collective_gemm_slowdown", 2.25}, {"start_delay_us", 150}});
+  std::ofstream(measured) << machine;
+  EXPECT_THAT(ask("show " + measured).output,
+              HasSubstr("; products x1.300, a collective x2.250 beside products; one that begins "
+                        "beside a product waits up to 150 us"));
+  const auto step_of = [&](const std::string& cluster) {
+    const Ended ended = ask("plan --workload gpt2 --policy torch-ddp --json --cluster " + cluster);
+    return nlohmann::json::parse(ended.output).at("predicted").at("step_us").get<double>();
+  };
+  EXPECT_GT(step_of(measured), step_of("mi300x8"));
 }
 
 TEST_F(CommandLineTest, AWorkloadIsPlannedOnOtherRanks) {
