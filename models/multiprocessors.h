@@ -5,7 +5,8 @@
 //
 // Each thread block (CTA) of a collective holds one of the S multiprocessors from its start to its end, also while it waits. Beside c
 // of them an op of many waves takes S / (S - c) its time. An op that streams through memory takes 1 / (1 - rho) as long on top
-// of that, where rho is what the collective moves of the rate that such ops reach:
+// of that, up to twice as long, from where on the collective becomes slower, too (sim/rates.h). rho is what the collective moves of
+// the rate that such ops reach:
 //   rho = kappa * bus bandwidth / (0.8 * memory)
 //   kappa  bytes read and written in memory for each byte on the bus of a ring: 2 where it is passed on, 3 where it is added up to
 //          one's own part; an all-reduce does one after the other, 2.5
@@ -17,7 +18,7 @@
 // 1.58, 1.19, 1. On B200 and GB200 they are 5.0 and 4.5 with 4, 1.9 with 12, 1.45 with 16: a sixth to a fifth more than the rule from 12 on.
 // Beside an all-to-all compute was seen to take 1.05 times its time whatever its CTAs, so that and a send are taken to hold none. Range: ops of
 // many waves. One that fills the GPU once may take twice its time, one that leaves multiprocessors free nothing more; that is left out, and so are
-// clocks, and what compute does to a collective. Measured beside an all-gather on A100: 1.76 for products, by the rule 1.29: it is a floor.
+// clocks, and what compute does to a collective, but for memory that both want (sim/rates.h). Measured beside an all-gather on A100: 1.76 for products, by the rule 1.29: it is a floor.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
