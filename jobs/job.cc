@@ -108,6 +108,9 @@ class Checker {
     if (!job_.model.experts) fail("ep: " + job_.model.name + " has no experts");
     divides("ep", l.ep, "experts", job_.model.experts->count);
     divides("ep x etp", l.ep * l.etp, "dp x dp_shard x cp x tp", l.stage_ranks());
+    if (l.dp > 1 && l.dp_shard > 1) {  // then each replica has all experts
+      divides("ep x etp", l.ep * l.etp, "dp_shard x cp x tp", l.stage_ranks() / l.dp);
+    }
   }
 
   void given_layers() const {

@@ -17,6 +17,7 @@
 #include "policies/policies.h"
 #include "predict/inputs.h"
 #include "predict/prediction.h"
+#include "sim/command_graph.h"
 #include "sim/simulate.h"
 #include "sim/steady.h"
 
@@ -99,6 +100,8 @@ std::optional<Step> continued(const jobs::Job& job, const models::Cluster& clust
   const std::vector<Duration*> third = parts_of(steps[2]);
   const bool is_long = count * job.model.layers > kMostLayers;
   const Duration round_time = *third.front() - *second.front();
+  sim::check_run(static_cast<double>(third.front()->count()) +
+                 static_cast<double>(round_time.count()) * static_cast<double>(rounds));
   for (std::size_t i = 0; i < third.size(); ++i) {
     const Duration more = *third[i] - *second[i];
     const Duration before = *second[i] - *first[i];

@@ -106,6 +106,7 @@ TEST(JobTextTest, RefusalsNameTheOption) {
   expect("llama3_8b:dp=2,mbs=2,gbs=6", "does not divide gbs=6");
   expect("llama3_8b:ep=2,dp=2", "has no experts");
   expect("mixtral_8x7b:ep=3,dp=3", "ep=3 does not divide experts=8");
+  expect("mixtral_8x7b:dp=2,dp_shard=2,ep=4", "ep x etp=4 does not divide dp_shard x cp x tp=2");
   expect("llama3_8b:vp=2", "need a pipeline");
   expect("llama3_8b:pp=64", "64 stages for 32 layers");
   expect("llama3_8b:pp=4,schedule=zbv", "schedule=zbv needs vp=2");
