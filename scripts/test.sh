@@ -299,8 +299,8 @@ wait "$fetching"
 beside installing
 beside demonstration
 if is_wanted asan; then
-  # Scripts find the same under any build.
-  if [[ -n $all ]]; then tests asan build-asan; else tests asan build-asan --of "${asan_targets[@]}" -E 'CheckLayers|CheckRules|RunTests'; fi
+  # Scripts find the same under any build, and what a whole calibration runs has tests of its own.
+  if [[ -n $all ]]; then tests asan build-asan; else tests asan build-asan --of "${asan_targets[@]}" -E 'CheckLayers|CheckRules|RunTests|ACalibrationRuns'; fi
 fi
 # Whole calibrations and trainings only take minutes there: what they run has tests of its own.
 is_wanted tsan && tests tsan build-tsan --of "${tsan_tests[@]}" -E 'Calibration|LawTest'
