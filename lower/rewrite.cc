@@ -40,12 +40,21 @@ bool has_factors(const Program& program, const Schedule& schedule) {
 // small pipeline is. 512 micro-batches of Llama 3 405B over 64 stages are 1.6 million of them: 75 s and 9 GB with the proof.
 void require_room(const Program& program, const Schedule& schedule) {
   constexpr std::int64_t kMostOps = std::int64_t{1} << 21;
-  const std::int64_t ops = std::ssize(program.ops) * schedule.merge.micro_steps;
-  if (ops <= kMostOps) return;
-  throw InputError("schedule " + schedule.policy + ": " +
-                   std::to_string(schedule.merge.micro_steps) + " micro-steps of " +
-                   std::to_string(program.ops.size()) + " ops are " + std::to_string(ops) +
-                   "; expected at most " + std::to_string(kMostOps));
+  // Where every micro-step reduces, each reduction looks through those of its gradient in all of them: 0.1 us a look.
+  constexpr std::int64_t kMostLooks = std::int64_t{1} << 28;
+  const std::int64_t steps = schedule.merge.micro_steps;
+  const std::string begin =
+      "schedule " + schedule.policy + ": " + std::to_string(steps) + " micro-steps ";
+  const std::int64_t ops = std::ssize(program.ops) * steps;
+  if (ops > kMostOps) {
+    throw InputError(begin + "of " + std::to_string(program.ops.size()) + " ops are " +
+                     std::to_string(ops) + "; expected at most " + std::to_string(kMostOps));
+  }
+  const bool every = steps > 1 && schedule.merge.sync == SyncPoint::EveryMicroStep;
+  if (every && std::ssize(program.reductions) * steps * steps > kMostLooks) {
+    throw InputError(begin + "that each reduce " + std::to_string(program.reductions.size()) +
+                     " gradients are too many to plan; sync=last reduces once");
+  }
 }
 
 // The gradient travels, or its sum over micro-steps if that is what is reduced.
