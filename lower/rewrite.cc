@@ -40,7 +40,7 @@ bool has_factors(const Program& program, const Schedule& schedule) {
 // small pipeline is. 512 micro-batches of Llama 3 405B over 64 stages are 1.6 million of them: 75 s and 9 GB with the proof.
 void require_room(const Program& program, const Schedule& schedule) {
   constexpr std::int64_t kMostOps = std::int64_t{1} << 21;
-  // Where every micro-step reduces, each reduction looks through those of its gradient in all of them: 0.1 us a look.
+  // Where every micro-step reduces or gathers, each looks through its like in all of them: 0.1 us a look.
   constexpr std::int64_t kMostLooks = std::int64_t{1} << 28;
   const std::int64_t steps = schedule.merge.micro_steps;
   const std::string begin =
@@ -50,10 +50,11 @@ void require_room(const Program& program, const Schedule& schedule) {
     throw InputError(begin + "of " + std::to_string(program.ops.size()) + " ops are " +
                      std::to_string(ops) + "; expected at most " + std::to_string(kMostOps));
   }
-  const bool every = steps > 1 && schedule.merge.sync == SyncPoint::EveryMicroStep;
-  if (every && std::ssize(program.reductions) * steps * steps > kMostLooks) {
-    throw InputError(begin + "that each reduce " + std::to_string(program.reductions.size()) +
-                     " gradients are too many to plan; sync=last reduces once");
+  const bool every = schedule.merge.sync == SyncPoint::EveryMicroStep;
+  const std::size_t each = std::max(every ? program.reductions.size() : 0, schedule.gathers.size());
+  if (static_cast<std::int64_t>(each) * steps * steps > kMostLooks) {
+    throw InputError(begin + "that each reduce or gather " + std::to_string(each) +
+                     " times are too many to plan");
   }
 }
 

@@ -231,7 +231,7 @@ class DrawnJobs : public DrawnTest {
     };
     text += ":seq=" + std::string(chance(90) ? "64" : chance(50) ? "4194304" : "0");
     if (chance(70))
-      more("gbs", std::string(one_of(std::array{"16", "32", "8", "64", "8192", "1000000000"})));
+      more("gbs", std::string(one_of(std::array{"16", "32", "8", "64", "4096", "1000000000"})));
     if (chance(50)) more("dp", "2");
     if (chance(40)) more("pp", one_of(std::array{"2", "4", "2", "3"}));
     for (std::int64_t left = random_.between(0, 5); left > 0; --left) {
