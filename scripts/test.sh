@@ -277,7 +277,6 @@ told_of() {
 }
 
 readonly started=$SECONDS
-[[ -n $all ]] && export DOVETAIL_DRAWN=10000  # cases of tests that draw them
 step setup scripts/setup.sh
 fetch_ahead >/dev/null 2>&1 &
 fetching=$!
@@ -293,6 +292,8 @@ step layers scripts/check_layers.py
 step build build_release
 beside readme
 is_wanted test && tests "test" build
+# The long run of tests that draw their cases.
+is_wanted test && [[ -n $all ]] && DOVETAIL_DRAWN=10000 tests "test drawn" build --of drawn_test advice_test --longest 240
 is_wanted asan && told_of asan_build
 is_wanted tsan && told_of tsan_build
 wait "$fetching"
