@@ -8,6 +8,7 @@
 #include "lower/editor.h"
 
 #include "base/error.h"
+#include "base/interruption.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -89,6 +90,7 @@ void ProgramEditor::append(std::vector<Op> ops) { insert(kEnd, Side::Before, std
 
 void ProgramEditor::insert(Node anchor, Side side, std::vector<Op> ops) {
   if (ops.empty()) return;
+  throw_if_interrupted();
   std::set<OpId> batch;
   for (const Op& op : ops) {
     check_range("op", op.id);

@@ -31,9 +31,12 @@ using internal::RoleDraft;
 Lowered lower(Program program, const Schedule& schedule) {
   std::vector<ShardedBucket> sharded;
   Draft draft = internal::rewrite(std::move(program), schedule, sharded);
+  throw_if_interrupted();
   collect_debts(draft);
   name_streams(draft);
+  throw_if_interrupted();
   lay_out(draft);
+  throw_if_interrupted();
   place_scales(draft);
   throw_if_interrupted();
   lay_out_parameters(draft, sharded);
@@ -41,9 +44,13 @@ Lowered lower(Program program, const Schedule& schedule) {
   for (std::int32_t i = 0; i < draft.program().stages; ++i) {
     throw_if_interrupted();
     RoleDraft& role = roles.emplace_back(survey(draft, i));
+    throw_if_interrupted();
     place_launches(draft, role);
+    throw_if_interrupted();
     place_waits(draft, role);
+    throw_if_interrupted();
     place_gathers(draft, role);
+    throw_if_interrupted();
     place_messages(draft, role);
   }
   draft.report.push_back(launch_report(roles));

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "base/interruption.h"
 #include "lower/pipeline/unroll.h"
 #include "lower/rewrite/merge.h"
 #include "lower/rewrite/scale.h"
@@ -24,6 +25,7 @@ Result accept(std::variant<Result, Refusal> outcome, const Schedule& schedule,
   if (const auto* refusal = std::get_if<Refusal>(&outcome)) {
     throw InputError("schedule " + schedule.policy + ": " + refusal->reason);
   }
+  throw_if_interrupted();
   Result result = std::get<Result>(std::move(outcome));
   if (!result.report.empty()) report.push_back(result.report);
   return result;

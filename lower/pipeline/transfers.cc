@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/interruption.h"
 #include "lower/editor.h"
 #include "schedule/id_table.h"
 
@@ -46,6 +47,7 @@ class TransferPass {
 
   Rewrite run() && {
     for (std::size_t i = 0; i < program().ops.size(); ++i) {
+      throw_if_interrupted();
       if (auto refusal = visit_op(i)) return *std::move(refusal);
     }
     if (transfers_.empty()) {

@@ -290,6 +290,7 @@ Rewrite split_pipeline(Program program, const Schedule& schedule) {
   }
   program = Unroller(std::move(program), shape, late).run();
   const auto then = [&](const auto& rewrite) -> std::optional<Refusal> {
+    throw_if_interrupted();
     Rewrite outcome = rewrite(std::move(program));
     if (auto* refusal = std::get_if<Refusal>(&outcome)) return std::move(*refusal);
     auto& rewritten = std::get<Rewritten>(outcome);
