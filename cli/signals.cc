@@ -14,8 +14,8 @@
 namespace dovetail::cli {
 namespace {
 
-enum State : int { kEndsAtOnce, kAsksBetweenItems, kAsksAnywhere };
-volatile std::sig_atomic_t signal_state = kEndsAtOnce;
+enum State : int { EndsAtOnce, AsksBetweenItems, AsksAnywhere };
+volatile std::sig_atomic_t signal_state = EndsAtOnce;
 volatile std::sig_atomic_t signal_taken = 0;  // the signal
 
 void say(std::string_view text) {
@@ -32,13 +32,13 @@ extern "C" void end_late_work(int /*signal*/) {
 }
 
 extern "C" void take_signal(int signal) {
-  if (signal_state == kEndsAtOnce || signal_taken != 0) {
+  if (signal_state == EndsAtOnce || signal_taken != 0) {
     say("\ndovetail: interrupted\n");
     ::_exit(128 + signal);
   }
   signal_taken = signal;
-  if (signal_state == kAsksAnywhere && ends_late_work != 0) static_cast<void>(::alarm(kPatience));
-  if (signal_state == kAsksAnywhere) interrupts_work = true;
+  if (signal_state == AsksAnywhere && ends_late_work != 0) static_cast<void>(::alarm(kPatience));
+  if (signal_state == AsksAnywhere) interrupts_work = true;
   say("\ndovetail: stopping; what was found so far follows (again: end at once)\n");
 }
 
@@ -66,12 +66,12 @@ void end_by_signals() {
 }
 
 AsksBeforeEnding::AsksBeforeEnding(Asks how) {
-  if (signal_state != kEndsAtOnce) return;  // another thread's
+  if (signal_state != EndsAtOnce) return;  // another thread's
   takes_ = take(SIGINT);
   asks_ = takes_ || is_taken(SIGINT) || is_taken(SIGTERM);
   if (!asks_) return;
   signal_taken = 0;
-  signal_state = how == Asks::Anywhere ? kAsksAnywhere : kAsksBetweenItems;
+  signal_state = how == Asks::Anywhere ? AsksAnywhere : AsksBetweenItems;
 }
 
 AsksBeforeEnding::~AsksBeforeEnding() {
@@ -79,7 +79,7 @@ AsksBeforeEnding::~AsksBeforeEnding() {
   if (takes_) static_cast<void>(std::signal(SIGINT, SIG_DFL));
   interrupts_work = false;
   if (ends_late_work != 0) static_cast<void>(::alarm(0));
-  signal_state = kEndsAtOnce;
+  signal_state = EndsAtOnce;
 }
 
 bool AsksBeforeEnding::is_asked() { return signal_taken != 0; }
