@@ -31,36 +31,29 @@ using internal::RoleDraft;
 Lowered lower(Program program, const Schedule& schedule) {
   std::vector<ShardedBucket> sharded;
   Draft draft = internal::rewrite(std::move(program), schedule, sharded);
-  throw_if_interrupted();
-  collect_debts(draft);
-  name_streams(draft);
-  throw_if_interrupted();
-  lay_out(draft);
-  throw_if_interrupted();
-  place_scales(draft);
-  throw_if_interrupted();
-  lay_out_parameters(draft, sharded);
+  // Between two passes somebody may want to stop.
+  const auto next = [&draft]() -> Draft& {
+    throw_if_interrupted();
+    return draft;
+  };
+  collect_debts(next());
+  name_streams(next());
+  lay_out(next());
+  place_scales(next());
+  lay_out_parameters(next(), sharded);
   std::vector<RoleDraft> roles;
   for (std::int32_t i = 0; i < draft.program().stages; ++i) {
-    throw_if_interrupted();
-    RoleDraft& role = roles.emplace_back(survey(draft, i));
-    throw_if_interrupted();
-    place_launches(draft, role);
-    throw_if_interrupted();
-    place_waits(draft, role);
-    throw_if_interrupted();
-    place_gathers(draft, role);
-    throw_if_interrupted();
-    place_messages(draft, role);
+    RoleDraft& role = roles.emplace_back(survey(next(), i));
+    place_launches(next(), role);
+    place_waits(next(), role);
+    place_gathers(next(), role);
+    place_messages(next(), role);
   }
   draft.report.push_back(launch_report(roles));
   draft.report.push_back(wait_report(draft));
   if (std::string line = gather_report(draft); !line.empty()) draft.report.push_back(line);
   if (std::string line = message_report(draft, roles); !line.empty()) draft.report.push_back(line);
-  for (const RoleDraft& role : roles) {
-    throw_if_interrupted();
-    draft.out.roles.push_back(emit(draft, role));
-  }
+  for (const RoleDraft& role : roles) draft.out.roles.push_back(emit(next(), role));
   link_transfers(draft.out);
   draft.report.push_back("emit: " + counted(std::int64_t{draft.next_command}, "command") + " on " +
                          counted(draft.out.streams.size(), "stream"));
