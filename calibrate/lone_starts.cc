@@ -148,6 +148,8 @@ LoneStarts measure_lone_starts(const Lab& lab, const schedule::Program& workload
         wait > ns(small.p90.value_or(Duration{}) - small.p10.value_or(Duration{}));
     if (is_clear) found.start_delay = from_ns(std::max(0.0, wait));
   }
+  // Where the host computes, what a collective costs it is its processor time, measured beside a queue.
+  if (lab.options.backend == models::BackendKind::Cpu) return found;
   Bytes bytes = large;
   Duration lone = all_reduce_of(lab, bytes).isolated;
   while (bytes > kSmallest && kShareOfStep * ns(lone) > often.step_ns) {
@@ -162,8 +164,6 @@ LoneStarts measure_lone_starts(const Lab& lab, const schedule::Program& workload
     if (!time) return std::nullopt;
     return std::max(1.0, (*time - ns(wait)) / ns(lone));
   };
-  // Where the host computes, what a collective costs it is its processor time, measured beside a queue.
-  if (lab.options.backend == models::BackendKind::Cpu) return found;
   found.beside_gemm = slowdown(KernelClass::Gemm, found.start_delay);
   found.beside_memory = slowdown(KernelClass::Memory, Duration{});
   return found;
