@@ -14,8 +14,8 @@
 #   test     all tests, in that build
 #   asan     under the address, leak and undefined-behaviour sanitizers: the tests of what reads foreign bytes or counts bytes, and of
 #            exec/; of the others one executable, drawn by the commit. --all: every test
-#   tsan     tests of exec/, the only room with threads, under the thread sanitizer; where nothing that it builds on has changed since
-#            the last full check this is a skip. --all: always
+#   tsan     tests of exec/, whose ranks and streams are threads, under the thread sanitizer; where neither exec/ nor what its tests
+#            share has changed since the last full check this is a skip. --all: always
 #   tidy     clang-tidy over what has changed since the last full check (.clang-tidy, scripts/tidy.py). --all: over all rooms
 #   readme   the commands of README.md and docs/ print what they show (scripts/check_readme.py)
 #   torch    capture, plan, apply, train and compare in real PyTorch (scripts/check_torch.py). Installs
@@ -28,7 +28,7 @@
 #            the libraries of step `build`; fetches about 150 MB of Python packages. --all: compiled as it is shipped
 #   demo     the short demonstration (scripts/demo.sh)
 #
-# docs/checks.md says which step finds which kind of fault. The last full check is the commit that scripts/last_full_check names:
+# docs/faults.md says which step finds which kind of fault. The last full check is the commit that scripts/last_full_check names:
 # --all, where all of it passed, writes it there. Where that commit is not known here, everything counts as changed.
 #
 # The sanitizer builds take what the steps before them leave of the cores; torch, report, package, python and the demo run beside
@@ -52,6 +52,7 @@ readonly asan_tests=(base_test json_fuzz_test corpus_test kineto_test imports_te
 readonly asan_drawn=(sim_test search_test calibrate_test testbed_test predict_test diagnose_test jobs_test report_test step_test
   exec_jobs_test yardsticks_test)
 readonly tsan_tests=(exec_test exec_property_test)
+# What the tests under the thread sanitizer are made of, as far as it has to do with threads.
 readonly threaded=(exec base/parallel.h tests/exec tests/support cmake CMakeLists.txt CMakePresets.json)
 readonly longest_test=30  # seconds
 
@@ -191,7 +192,8 @@ tsan_build() {
 
 tidy() {
   local since=()
-  [[ -n $all || -z $last_full_check ]] || since=(--since "$last_full_check")
+  # Other rules are for all files.
+  changed .clang-tidy scripts/tidy.py scripts/tidy_own_code.cc || since=(--since "$last_full_check")
   cmake --preset tidy --log-level=NOTICE && scripts/tidy.py build-tidy "${since[@]}"
 }
 
@@ -299,10 +301,10 @@ is_wanted tsan && told_of tsan_build
 wait "$fetching"
 beside installing
 beside demonstration
-if is_wanted asan; then
-  # Scripts find the same under any build, and what a whole calibration runs has tests of its own.
-  if [[ -n $all ]]; then tests asan build-asan; else tests asan build-asan --of "${asan_targets[@]}" -E 'CheckLayers|CheckRules|RunTests|ACalibrationRuns'; fi
-fi
+# Scripts find the same under any build, and what a whole calibration runs has tests of its own.
+some_of_asan=(--of "${asan_targets[@]}" -E 'CheckLayers|CheckRules|RunTests|ACalibrationRuns')
+[[ -n $all ]] && some_of_asan=()
+is_wanted asan && tests asan build-asan "${some_of_asan[@]}"
 # Whole calibrations and trainings only take minutes there: what they run has tests of its own.
 is_wanted tsan && tests tsan build-tsan --of "${tsan_tests[@]}" -E 'Calibration|LawTest'
 step tidy with_large_pages tidy
