@@ -12,8 +12,9 @@
 //   small     |......##|              the wait: 120 us
 //   large     |......##########|      (300 - 120) us against 80 us alone: x2.25
 //
-// A collective counts on the rank that came last to it, which waits for nobody. Medians over all that started; a wait or slow-down is never below 0 and 1, and a wait within the spread of what the small one
-// takes alone is none.
+// A collective counts on the rank that came last to it, which waits for nobody. Medians over all that started; a wait is never
+// below 0, a slow-down never below 1, and a wait within the spread of what the small one takes alone is none. On processors only
+// the wait is measured.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -4,8 +4,9 @@
 //   {"origin":"simulated","policy":"torch-ddp:...","step_us":48660.1,"exposed_us":...,"lower_bound_us":...,"paste":"..."}
 //
 // A line is a JSON object (docs/agents.md has all keys); what is wrong with it is the line's answer, {"error": ...}, and the next
-// line goes on, also where dovetail itself is wrong: {"error": ..., "internal": true, "line": ...}. Workloads, machines and what was simulated on them are kept between lines, the last kKept pairs of them, so a
-// policy that is new costs its simulation and one that was asked before a look-up.
+// line goes on, also where dovetail itself is wrong: {"error": ..., "internal": true, "line": ...}. Workloads, machines and what
+// was simulated on them are kept between lines, the last kKept pairs of them, so a policy that is new costs its simulation and one
+// that was asked before a look-up.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

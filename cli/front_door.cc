@@ -4,7 +4,8 @@
 //   130  Ctrl-C      143  SIGTERM
 //
 // Binds flags to each subcommand's options, calls it, and turns errors into exit codes. The only place that
-// catches exceptions of the program, but for those of a line that evaluate is asked. What it reads from the environment: cli/environment.h.
+// catches exceptions of the program, but for those of a line that evaluate is asked. What it reads from the environment:
+// cli/environment.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/front_door.h"

@@ -30,7 +30,8 @@
 // Start delay. The thread blocks of a product hold all multiprocessors: a collective that begins beside one waits until some of
 // them are done. It waits `start_delay`, but not beyond the end of the products that ran when it began, on any of its ranks; and
 // no longer than the pause since the collective before it, whose multiprocessors it has where it follows at once. While it waits,
-// the blocks that have come hold what a moving collective takes from compute. On one H100 (132 multiprocessors, products of 0.1 to 5 ms) it was some 0.1 to 0.17 ms, a tile's time.
+// the blocks that have come hold what a moving collective takes from compute. On one H100 (132 multiprocessors, products of 0.1 to
+// 5 ms) it was some 0.1 to 0.17 ms, a tile's time.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

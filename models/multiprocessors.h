@@ -18,7 +18,8 @@
 // 1.58, 1.19, 1. On B200 and GB200 they are 5.0 and 4.5 with 4, 1.9 with 12, 1.45 with 16: a sixth to a fifth more than the rule from 12 on.
 // Beside an all-to-all compute was seen to take 1.05 times its time whatever its CTAs, so that and a send are taken to hold none. Range: ops of
 // many waves. One that fills the GPU once may take twice its time, one that leaves multiprocessors free nothing more; that is left out, and so are
-// clocks, and what compute does to a collective, but for memory that both want (sim/rates.h). Measured beside an all-gather on A100: 1.76 for products, by the rule 1.29: it is a floor.
+// clocks, and what compute does to a collective, but for memory that both want (sim/rates.h). Measured beside an all-gather on
+// A100: 1.76 for products, by the rule 1.29: it is a floor.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -71,8 +71,8 @@ struct ClockProblem {
   std::vector<Travel> travels;  // of gradients begin .. end - 1 together at pair_index(begin, end)
   double processor = 0;         // time that each transfer takes from the compute stream besides
   double enqueue = 0;           // that compute stream's time to hand over a bucket
-  double traffic =
-      0;  // the most that a transfer wants of memory (sim/rates.h): up to 1/2 no op holds it back
+  // The most that a transfer wants of memory (sim/rates.h): up to 1/2 no op holds it back.
+  double traffic = 0;
 };
 
 enum class Starts { Any, WhenReady };

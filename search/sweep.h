@@ -123,8 +123,8 @@ struct Sweep {
   std::string bound_problem;                // why the bound that was found is none
   double gap = 0;                           // of best_bounded
   std::size_t simulated = 0;
-  bool interrupted =
-      false;  // by its watch or a signal: `rows` are those until then, without a bound and not yet verified
+  // By its watch or a signal: `rows` are those until then, without a bound and not yet verified.
+  bool interrupted = false;
   std::vector<std::string> left_out;  // policies, and steps of them, that do not apply, and why
 };
 

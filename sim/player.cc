@@ -6,8 +6,8 @@
 //
 // A transfer and a lane slow each other down if the lane takes part in it; transfers that load the same link share it
 // (rates.h), and the pause before one is that of its links too. Where memory may hold back a transfer it is shared by what the walk
-// below finds, and anew where an op that streams begins or ends. What a change can reach is found by walking from lane to transfer to lane, and only there rates are
-// solved anew. What runs on another stream without being a transfer (the scale of a bucket behind its collective)
+// below finds, and anew where an op that streams begins or ends. What a change can reach is found by walking from lane to transfer
+// to lane, and only there rates are solved anew. What runs on another stream without being a transfer (the scale of a bucket behind its collective)
 // neither slows anything down nor is slowed down.
 //
 // Invariant, whenever time moves on: every rate is that of the set of nodes in flight, by rates.h.

@@ -31,9 +31,9 @@
 //   transfer 1.5, nothing else          1: at rate 2/3
 //
 // Why max-min and not in proportion to what each wants: a memory controller serves whoever asks in turn, and one that asks
-// seldom waits for no more than the requests before it; only those that ask faster than they are served queue up. Either way all bytes are
-// moved at the memory's rate, so that a faster link, which moves the same bytes, takes nothing more from anybody. What a transfer
-// that memory holds back leaves of its links goes to no other one; it goes at the pace of the slowest of its ranks.
+// seldom waits for no more than the requests before it; only those that ask faster than they are served queue up. Either way all
+// bytes are moved at the memory's rate, so that a faster link, which moves the same bytes, takes nothing more from anybody. What a
+// transfer that memory holds back leaves of its links goes to no other one; it goes at the pace of the slowest of its ranks.
 //
 // Used by the event loop (player.cc) and by whoever must agree with it. Rates are whole multiples of
 // 2^-20, rounded to the nearest, at least 1; progress is kept in 2^-20 ns; ends are rounded up to ns.

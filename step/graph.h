@@ -93,8 +93,8 @@ struct Demand {
 // What a transfer takes of the GPU of each lane, beside constant slow-downs (models/multiprocessors.h).
 struct GpuShare {
   double multiprocessors = 0;  // 0..1, as long as it is in flight
-  double memory =
-      0;  // of the rate that streaming ops reach, while it moves at its full rate; may be above 1
+  // Of the rate that streaming ops reach, while it moves at its full rate; may be above 1.
+  double memory = 0;
   friend bool operator==(const GpuShare&, const GpuShare&) = default;
 };
 
