@@ -96,15 +96,13 @@ DATA = {"models/clusters": "share/dovetail/models/clusters", "models/workloads":
 
 
 def lacking(wheel):
-    """Tracked files that the wheel should hold and does not."""
+    """What the wheel should hold and does not."""
     held = set(zipfile.ZipFile(wheel).namelist())
-    listed = run("git", "-C", ROOT, "ls-files", *DATA, capture_output=True, text=True)
-    files = listed.stdout.split() or [str(path.relative_to(ROOT)) for folder in DATA for path in (ROOT / folder).rglob("*.*")]
-    for file in files:
-        folder = next(folder for folder in DATA if file.startswith(folder + "/"))
-        name = os.path.normpath(f"dovetail/{DATA[folder]}/{file.removeprefix(folder + '/')}")
-        if name not in held and "__pycache__" not in name:
-            yield name
+    for folder, place in DATA.items():
+        for path in sorted((ROOT / folder).rglob("*")):
+            name = os.path.normpath(f"dovetail/{place}/{path.relative_to(ROOT / folder)}")
+            if path.is_file() and "__pycache__" not in name and name not in held:
+                yield name
 
 
 def build_wheel(python, folder, rooms):
