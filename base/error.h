@@ -27,7 +27,7 @@ class DeviceError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A check that failed: "lower/order.cc:164: check failed: a <= b 3 > 2".
+// A check that failed: "schedule/lower/order.cc:164: check failed: a <= b 3 > 2".
 class CheckError : public std::logic_error {
  public:
   using std::logic_error::logic_error;

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#ifdef DOVETAIL_JSON_ONCE  // cmake/flags.cmake
+#ifdef DOVETAIL_JSON_ONCE  // scripts/cmake/flags.cmake
 // What is listed here is what takes long: both kinds of value, what holds their members, reading from a
 // string, and writing. DOVETAIL_JSON_TEMPLATE: `extern template`, and in json.cc `template`.
 #define DOVETAIL_JSON_TEMPLATES(DOVETAIL_JSON_TEMPLATE)                              \

@@ -16,7 +16,7 @@
 
 #include "base/units.h"
 #include "exec/selftest/row.h"
-#include "models/cluster.h"
+#include "models/clusters/cluster.h"
 
 namespace dovetail::calibrate {
 

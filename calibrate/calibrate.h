@@ -21,7 +21,7 @@
 #pragma once
 
 #include "calibrate/lab.h"
-#include "models/cluster.h"
+#include "models/clusters/cluster.h"
 #include "schedule/program.h"
 #include "traces/disturbances.h"
 

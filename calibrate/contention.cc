@@ -5,10 +5,10 @@
 
 #include "base/error.h"
 #include "calibrate/lone_starts.h"
+#include "calibrate/noise/op_times.h"
 #include "calibrate/transfers.h"
 #include "calibrate/undisturbed.h"
 #include "exec/compute_only.h"
-#include "testbed/op_times.h"
 
 #include <algorithm>
 #include <array>

@@ -18,7 +18,7 @@
 
 #include "base/units.h"
 #include "calibrate/lab.h"
-#include "models/costs.h"
+#include "models/costs/costs.h"
 #include "schedule/program.h"
 
 #include <cstdint>

@@ -15,8 +15,8 @@
 
 #include "base/units.h"
 #include "calibrate/lab.h"
-#include "models/costs.h"
-#include "models/kernel_table.h"
+#include "models/costs/costs.h"
+#include "models/rates/kernel_table.h"
 #include "schedule/program.h"
 
 #include <span>

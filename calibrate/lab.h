@@ -9,12 +9,12 @@
 
 #include "base/units.h"
 #include "calibrate/host_timer.h"
+#include "calibrate/noise/reference_load.h"
 #include "calibrate/options.h"
 #include "exec/backend.h"
 #include "exec/exchange.h"
 #include "exec/run.h"
 #include "schedule/scheduled_program.h"
-#include "testbed/reference_load.h"
 
 #include <cstdint>
 #include <functional>

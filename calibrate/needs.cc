@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "frameworks/framework.h"
-#include "lower/lower.h"
-#include "policies/policies.h"
+#include "schedule/lower/lower.h"
+#include "schedule/policies/policies.h"
 
 namespace dovetail::calibrate {
 namespace {

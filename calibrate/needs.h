@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "models/passes.h"
+#include "models/rates/passes.h"
 #include "schedule/program.h"
 #include "schedule/scheduled_program.h"
 

@@ -4,12 +4,12 @@
 #include "calibrate/ops.h"
 
 #include "base/error.h"
+#include "calibrate/noise/op_times.h"
 #include "calibrate/probes.h"
 #include "exec/clock.h"
 #include "exec/compute_only.h"
-#include "lower/lower.h"
-#include "policies/policies.h"
-#include "testbed/op_times.h"
+#include "schedule/lower/lower.h"
+#include "schedule/policies/policies.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -4,15 +4,15 @@
 // Ops are measured where they stand: all ops of the program in program order, step after step, so
 // every op finds the caches as the op before it left them, and writes or reads its gradients as in
 // a real run. All ranks compute at the same time, because they share caches and memory. Times during which
-// a core was away (testbed/reference_load.h) are taken out.
+// a core was away (calibrate/noise/reference_load.h) are taken out.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "base/units.h"
 #include "calibrate/lab.h"
-#include "models/kernel_table.h"
-#include "models/passes.h"
+#include "models/rates/kernel_table.h"
+#include "models/rates/passes.h"
 #include "schedule/program.h"
 #include "schedule/scheduled_program.h"
 
@@ -29,7 +29,7 @@ struct StepTimes {
 StepTimes measure_step(const Lab& lab, const schedule::Program& workload);
 
 // What the call that issues an op takes the host while the device's queue has room, on average over the workload's ops;
-// one of several kernels counts as so many ops, as costs do (models/costs.cc). A call to a full queue returns when the
+// one of several kernels counts as so many ops, as costs do (models/costs/costs.cc). A call to a full queue returns when the
 // device has finished something: that is the device's time. So ops are issued in bursts that fit into the queue, and the
 // host rests behind each burst for as long as it takes.
 Duration measure_issue(const Lab& lab, const schedule::Program& workload,

@@ -6,7 +6,7 @@
 
 #include "base/units.h"
 #include "exec/clock.h"
-#include "models/cluster.h"
+#include "models/clusters/cluster.h"
 #include "schedule/scheduled_program.h"
 
 #include <chrono>

@@ -6,10 +6,10 @@
 #include "calibrate/probes.h"
 
 #include "base/error.h"
-#include "lower/lower.h"
-#include "policies/policies.h"
+#include "schedule/lower/lower.h"
+#include "schedule/policies/policies.h"
 #include "schedule/transfers.h"
-#include "verify/verify.h"
+#include "schedule/verify/verify.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -10,7 +10,7 @@
 #include "calibrate/needs.h"
 #include "calibrate/network_shield.h"
 #include "calibrate/ops.h"
-#include "models/stand_in.h"
+#include "models/clusters/stand_in.h"
 
 namespace dovetail::calibrate {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "exec/machine.h"
-#include "models/cluster.h"
+#include "models/clusters/cluster.h"
 
 namespace dovetail::calibrate {
 

@@ -13,9 +13,9 @@
 
 #include "calibrate/lab.h"
 #include "calibrate/probes.h"
-#include "models/cluster.h"
-#include "models/collective_table.h"
-#include "models/passes.h"
+#include "models/clusters/cluster.h"
+#include "models/rates/collective_table.h"
+#include "models/rates/passes.h"
 
 #include <cstdint>
 #include <vector>

@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "answers/page/report.h"
+#include "answers/step_range.h"
 #include "base/units.h"
 #include "cli/text.h"
-#include "predict/step_range.h"
-#include "report/report.h"
 #include "sim/interval.h"
 
 namespace dovetail::cli {

@@ -1,4 +1,4 @@
-// What only the build knows. Defined in a file that the build writes (cmake/build_facts.cmake), so that a new
+// What only the build knows. Defined in a file that the build writes (scripts/cmake/build_facts.cmake), so that a new
 // commit compiles one file.
 //
 // SPDX-License-Identifier: Apache-2.0

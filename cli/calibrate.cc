@@ -27,9 +27,9 @@
 #include "exec/cpu/backend.h"
 #include "exec/cpu/kernels.h"
 #include "exec/machine.h"
-#include "jobs/program.h"
-#include "models/cluster.h"
-#include "models/workload.h"
+#include "models/clusters/cluster.h"
+#include "models/networks/program.h"
+#include "models/workloads/workload.h"
 
 namespace dovetail::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cli/job.h"
-#include "models/cluster.h"
+#include "models/clusters/cluster.h"
 #include "schedule/program.h"
 
 namespace dovetail::cli {

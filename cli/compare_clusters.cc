@@ -1,4 +1,4 @@
-// Prints the rows that two clusters have in common (models/cluster_difference.h), as a table for each collective, as JSON and
+// Prints the rows that two clusters have in common (models/clusters/cluster_difference.h), as a table for each collective, as JSON and
 // as CSV.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -14,8 +14,8 @@
 #include "base/json.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
-#include "imports/guess.h"
-#include "models/cluster_difference.h"
+#include "models/clusters/cluster_difference.h"
+#include "recordings/guess.h"
 
 namespace dovetail::cli {
 namespace {

@@ -9,9 +9,9 @@
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "frameworks/framework.h"
-#include "models/cluster.h"
-#include "models/workload.h"
-#include "policies/policies.h"
+#include "models/clusters/cluster.h"
+#include "models/workloads/workload.h"
+#include "schedule/policies/policies.h"
 
 namespace dovetail::cli {
 namespace {

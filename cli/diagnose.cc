@@ -1,5 +1,5 @@
 // `dovetail diagnose`: prints a diagnosis as tables and sentences. What it says was decided in
-// diagnose/; here are only columns and words.
+// recordings/diagnose/; here are only columns and words.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/diagnose.h"
@@ -22,11 +22,11 @@
 #include "cli/outputs.h"
 #include "cli/result_pages.h"
 #include "cli/text.h"
-#include "diagnose/diagnosis.h"
-#include "diagnose/step_traces.h"
-#include "diagnose/words.h"
 #include "frameworks/framework.h"
-#include "imports/kineto/rank_set.h"
+#include "recordings/diagnose/diagnosis.h"
+#include "recordings/diagnose/step_traces.h"
+#include "recordings/diagnose/words.h"
+#include "recordings/kineto/rank_set.h"
 
 namespace dovetail::cli {
 namespace {

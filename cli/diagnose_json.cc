@@ -4,7 +4,7 @@
 #include "cli/diagnose_json.h"
 
 #include "base/json.h"
-#include "diagnose/words.h"
+#include "recordings/diagnose/words.h"
 
 namespace dovetail::cli {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "diagnose/diagnosis.h"
-#include "imports/kineto/rank_set.h"
+#include "recordings/diagnose/diagnosis.h"
+#include "recordings/kineto/rank_set.h"
 
 namespace dovetail::cli {
 

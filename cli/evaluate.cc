@@ -15,6 +15,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "answers/inputs.h"
+#include "answers/job_prediction.h"
+#include "answers/prediction.h"
+#include "answers/step_range.h"
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/json.h"
@@ -25,14 +29,10 @@
 #include "cli/plain_groups.h"
 #include "cli/signals.h"
 #include "frameworks/framework.h"
-#include "jobs/memory.h"
-#include "jobs/text.h"
-#include "policies/named_groups.h"
-#include "predict/inputs.h"
-#include "predict/job_prediction.h"
-#include "predict/prediction.h"
-#include "predict/step_range.h"
+#include "models/networks/memory.h"
+#include "models/networks/text.h"
 #include "schedule/plan_json.h"
+#include "schedule/policies/named_groups.h"
 #include "schedule/resident.h"
 #include "search/planner.h"
 

@@ -11,14 +11,14 @@
 #include <utility>
 #include <vector>
 
+#include "answers/plan_machine.h"
+#include "answers/prediction.h"
 #include "base/count.h"
 #include "base/json.h"
 #include "cli/environment.h"
 #include "cli/outputs.h"
 #include "cli/step_words.h"
 #include "cli/text.h"
-#include "predict/plan_machine.h"
-#include "predict/prediction.h"
 #include "schedule/plan_json.h"
 #include "search/explain.h"
 #include "traces/critical_path.h"

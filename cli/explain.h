@@ -9,7 +9,7 @@
 
 #include "cli/document.h"
 #include "cli/text.h"
-#include "models/what_if.h"
+#include "models/costs/what_if.h"
 
 namespace dovetail::cli {
 

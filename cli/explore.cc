@@ -8,6 +8,9 @@
 #include <optional>
 #include <utility>
 
+#include "answers/page/report.h"
+#include "answers/prediction.h"
+#include "answers/step_range.h"
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -25,9 +28,6 @@
 #include "cli/text.h"
 #include "frameworks/framework.h"
 #include "frameworks/units_note.h"
-#include "predict/prediction.h"
-#include "predict/step_range.h"
-#include "report/report.h"
 #include "schedule/data_parallel.h"
 #include "schedule/plan_json.h"
 #include "search/alike.h"

@@ -28,11 +28,11 @@
 #include <string>
 #include <vector>
 
+#include "answers/inputs.h"
 #include "base/units.h"
 #include "cli/document.h"
 #include "cli/page.h"
 #include "cli/text.h"
-#include "predict/inputs.h"
 
 namespace dovetail::cli {
 

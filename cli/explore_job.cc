@@ -11,6 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "answers/inputs.h"
+#include "answers/job_prediction.h"
+#include "answers/job_search.h"
+#include "answers/prediction.h"
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -27,14 +31,10 @@
 #include "cli/stage_table.h"
 #include "cli/step_words.h"
 #include "cli/text.h"
-#include "jobs/adapters.h"
-#include "jobs/program.h"
-#include "jobs/text.h"
-#include "jobs/variants.h"
-#include "predict/inputs.h"
-#include "predict/job_prediction.h"
-#include "predict/job_search.h"
-#include "predict/prediction.h"
+#include "models/networks/adapters.h"
+#include "models/networks/program.h"
+#include "models/networks/text.h"
+#include "models/networks/variants.h"
 
 namespace dovetail::cli {
 namespace {

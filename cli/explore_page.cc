@@ -11,7 +11,7 @@
 #include "cli/plan_page.h"
 #include "cli/text.h"
 #include "frameworks/framework.h"
-#include "policies/policies.h"
+#include "schedule/policies/policies.h"
 #include "search/sweep.h"
 
 namespace dovetail::cli {

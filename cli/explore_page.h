@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "answers/page/report.h"
 #include "base/units.h"
 #include "cli/answer.h"
 #include "cli/page.h"
-#include "report/report.h"
 #include "schedule/plan_json.h"
 #include "search/planner.h"
 #include "search/sweep.h"

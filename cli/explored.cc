@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "frameworks/framework.h"
-#include "policies/policies.h"
+#include "schedule/policies/policies.h"
 
 namespace dovetail::cli {
 namespace {

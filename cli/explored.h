@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "answers/inputs.h"
 #include "base/units.h"
 #include "cli/answer.h"
 #include "cli/step_words.h"
-#include "predict/inputs.h"
 #include "schedule/plan_json.h"
 #include "search/planner.h"
 #include "search/sweep.h"

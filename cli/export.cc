@@ -5,14 +5,14 @@
 
 #include <filesystem>
 
+#include "answers/plan_machine.h"
+#include "answers/prediction.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/export_job.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
 #include "frameworks/framework.h"
-#include "predict/plan_machine.h"
-#include "predict/prediction.h"
 #include "schedule/plan_json.h"
 
 namespace dovetail::cli {

@@ -17,7 +17,7 @@
 #include <string>
 
 #include "frameworks/export.h"
-#include "models/costs.h"
+#include "models/costs/costs.h"
 #include "schedule/plan_json.h"
 
 namespace dovetail::cli {

@@ -3,13 +3,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/export_job.h"
 
+#include "answers/inputs.h"
+#include "answers/job_prediction.h"
 #include "base/file.h"
 #include "cli/job_flag.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
 #include "frameworks/jobs/job_export.h"
-#include "predict/inputs.h"
-#include "predict/job_prediction.h"
 
 namespace dovetail::cli {
 namespace {

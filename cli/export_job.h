@@ -15,7 +15,7 @@
 #include <string>
 
 #include "cli/export.h"
-#include "jobs/job.h"
+#include "models/networks/job.h"
 
 namespace dovetail::cli {
 

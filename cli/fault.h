@@ -1,6 +1,6 @@
 // What a person is told where dovetail itself is wrong: a failed check, or an exception that nothing should throw.
 //
-//   dovetail: lower/order.cc:164: check failed: chunks == 2 1
+//   dovetail: schedule/lower/order.cc:164: check failed: chunks == 2 1
 //   dovetail: a fault of dovetail, not of what was asked; please report it with: dovetail plan --job ...
 //
 // SPDX-License-Identifier: Apache-2.0

@@ -39,7 +39,7 @@
 #include "cli/simulate_flags.h"
 #include "cli/tool_facts.h"
 #include "cli/trace_flags.h"
-#include "imports/guess.h"
+#include "recordings/guess.h"
 
 namespace dovetail::cli {
 namespace {

@@ -14,8 +14,8 @@
 #include "cli/import.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
-#include "imports/byte_source.h"
-#include "imports/hlo/hlo.h"
+#include "recordings/byte_source.h"
+#include "recordings/hlo/hlo.h"
 #include "schedule/program_json.h"
 
 namespace dovetail::cli {

@@ -11,11 +11,11 @@
 #include "cli/diagnose_json.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
-#include "diagnose/diagnosis.h"
-#include "diagnose/what_if.h"
-#include "diagnose/words.h"
-#include "diagnose/workload.h"
-#include "imports/parameters.h"
+#include "recordings/diagnose/diagnosis.h"
+#include "recordings/diagnose/what_if.h"
+#include "recordings/diagnose/words.h"
+#include "recordings/diagnose/workload.h"
+#include "recordings/parameters.h"
 
 namespace dovetail::cli {
 namespace {

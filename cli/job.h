@@ -2,7 +2,7 @@
 //
 // --ranks N starts N ranks as threads of this process; under mpirun, srun or torchrun each process
 // is one rank. With a namespace prefix rank r's data travels inside network namespace PREFIXr
-// (scripts/testbed.sh).
+// (scripts/campaigns/testbed.sh).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

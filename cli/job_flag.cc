@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "frameworks/framework.h"
 #include "frameworks/jobs/job_source.h"
-#include "jobs/decisions.h"
+#include "models/networks/decisions.h"
 
 namespace dovetail::cli {
 

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "jobs/job.h"
-#include "predict/inputs.h"
+#include "answers/inputs.h"
+#include "models/networks/job.h"
 
 namespace dovetail::cli {
 

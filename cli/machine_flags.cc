@@ -17,7 +17,7 @@ void bind_job(CLI::App& command, JobOptions& job) {
       ->check(whole_number(1, 64));
   command.add_option(
       "--netns", job.network_namespace,
-      "prefix of the ranks' network namespaces (scripts/testbed.sh makes dovetailN)");
+      "prefix of the ranks' network namespaces (scripts/campaigns/testbed.sh makes dovetailN)");
   command.add_option("--collectives", job.collectives, "ring (default) or gloo");
   command.add_option("--rate", job.rate,
                      "the ring paces itself, e.g. 1gbit: a link that needs no root");

@@ -8,10 +8,10 @@
 #include <array>
 #include <string_view>
 
+#include "answers/inputs.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "imports/guess.h"
-#include "predict/inputs.h"
+#include "recordings/guess.h"
 
 namespace dovetail::cli {
 namespace {

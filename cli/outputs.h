@@ -19,7 +19,7 @@ struct NamedFile {
 };
 
 // Throws InputError where an output is the same file as another output, or as an input; and where what stands behind a flag is
-// plainly of another kind (imports/guess.h): a plan given as a workload.
+// plainly of another kind (recordings/guess.h): a plan given as a workload.
 void require_distinct(const std::vector<NamedFile>& outputs, const std::vector<NamedFile>& inputs);
 
 // Throws InputError where an output cannot be written.

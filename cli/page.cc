@@ -6,9 +6,9 @@
 
 #include <utility>
 
+#include "answers/page/page.h"
 #include "base/json.h"
 #include "cli/document.h"
-#include "report/page.h"
 
 namespace dovetail::cli {
 

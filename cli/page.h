@@ -1,4 +1,4 @@
-// The HTML report that a command writes with --html (report/page.h).
+// The HTML report that a command writes with --html (answers/page/page.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "answers/page/report.h"
 #include "base/file.h"
 #include "cli/outputs.h"
-#include "report/report.h"
 
 namespace dovetail::cli {
 

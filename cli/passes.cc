@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
-#include "policies/policies.h"
-#include "policies/report.h"
+#include "schedule/policies/policies.h"
+#include "schedule/policies/report.h"
 #include "schedule/sharding.h"
 
 namespace dovetail::cli {

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "policies/named_groups.h"
+#include "schedule/policies/named_groups.h"
 
 namespace dovetail::cli {
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "answers/prediction.h"
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -22,9 +23,8 @@
 #include "cli/text.h"
 #include "frameworks/framework.h"
 #include "frameworks/units_note.h"
-#include "jobs/memory.h"
-#include "lower/pipeline/assign.h"
-#include "predict/prediction.h"
+#include "models/networks/memory.h"
+#include "schedule/lower/pipeline/assign.h"
 #include "schedule/plan_json.h"
 #include "search/planner.h"
 #include "search/sweep.h"

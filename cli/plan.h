@@ -7,9 +7,9 @@
 #include <ostream>
 #include <string>
 
+#include "answers/inputs.h"
 #include "cli/page.h"
 #include "cli/text.h"
-#include "predict/inputs.h"
 
 namespace dovetail::cli {
 

@@ -6,6 +6,9 @@
 
 #include <algorithm>
 
+#include "answers/memory_over_time.h"
+#include "answers/prediction.h"
+#include "answers/step_parts.h"
 #include "base/count.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -14,11 +17,8 @@
 #include "cli/stage_table.h"
 #include "cli/text.h"
 #include "frameworks/framework.h"
-#include "policies/policies.h"
-#include "predict/memory_over_time.h"
-#include "predict/prediction.h"
-#include "predict/step_parts.h"
 #include "schedule/data_parallel.h"
+#include "schedule/policies/policies.h"
 #include "search/sensitivity.h"
 #include "sim/interval.h"
 #include "traces/metrics.h"

@@ -8,15 +8,15 @@
 #include <string>
 #include <vector>
 
+#include "answers/page/report.h"
+#include "answers/prediction.h"
 #include "base/units.h"
 #include "cli/answer.h"
 #include "cli/page.h"
-#include "jobs/memory.h"
-#include "models/costs.h"
-#include "policies/policies.h"
-#include "predict/prediction.h"
-#include "report/report.h"
+#include "models/costs/costs.h"
+#include "models/networks/memory.h"
 #include "schedule/plan_json.h"
+#include "schedule/policies/policies.h"
 #include "schedule/scheduled_program.h"
 #include "sim/steady.h"
 #include "traces/trace.h"

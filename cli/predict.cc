@@ -9,6 +9,8 @@
 #include <optional>
 #include <utility>
 
+#include "answers/plan_machine.h"
+#include "answers/prediction.h"
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -19,9 +21,7 @@
 #include "cli/stage_table.h"
 #include "cli/step_words.h"
 #include "cli/text.h"
-#include "models/costs_json.h"
-#include "predict/plan_machine.h"
-#include "predict/prediction.h"
+#include "models/costs/costs_json.h"
 #include "schedule/plan_json.h"
 #include "sim/interval.h"
 #include "traces/critical_path.h"

@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "answers/prediction.h"
 #include "cli/document.h"
 #include "cli/page.h"
 #include "cli/text.h"
-#include "models/what_if.h"
-#include "predict/prediction.h"
+#include "models/costs/what_if.h"
 #include "schedule/data_parallel.h"
 
 namespace dovetail::cli {
@@ -34,7 +34,7 @@ struct PredictOptions {
   std::string data_dir;
   std::string trace;     // output; empty: only the report
   std::string perfetto;  // likewise
-  std::string costs;     // likewise: what everything was taken to cost (models/costs_json.h)
+  std::string costs;     // likewise: what everything was taken to cost (models/costs/costs_json.h)
   bool timeline = false;
   bool critical_path = false;  // also print it
   std::int32_t steps =

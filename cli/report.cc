@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "answers/plan_machine.h"
+#include "answers/prediction.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -15,8 +17,6 @@
 #include "cli/plan_page.h"
 #include "cli/result_pages.h"
 #include "cli/step_words.h"
-#include "predict/plan_machine.h"
-#include "predict/prediction.h"
 #include "schedule/plan_json.h"
 #include "traces/trace_json.h"
 

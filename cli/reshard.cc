@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
-#include "reshard/plan.h"
+#include "schedule/reshard/plan.h"
 
 #include <algorithm>
 #include <optional>

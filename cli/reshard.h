@@ -9,8 +9,8 @@
 //     wire         192 bytes
 //     fixed order  S(0) -> R by all-gather along axis 0 (15.1 us) -> S(1) by slice ...: 768 bytes
 //
-// Layouts have one word per mesh axis: R, S(dimension), P(sum), P(average) (reshard/
-// layout.h). Costs come from the alpha-beta model of reshard/transitions.h.
+// Layouts have one word per mesh axis: R, S(dimension), P(sum), P(average) (schedule/reshard/
+// layout.h). Costs come from the alpha-beta model of schedule/reshard/transitions.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -5,8 +5,8 @@
 
 #include <filesystem>
 
-#include "diagnose/step_traces.h"
-#include "diagnose/words.h"
+#include "recordings/diagnose/step_traces.h"
+#include "recordings/diagnose/words.h"
 #include "traces/compare.h"
 #include "traces/metrics.h"
 

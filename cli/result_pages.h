@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "answers/page/report.h"
 #include "cli/page.h"
 #include "cli/run_report.h"
-#include "diagnose/diagnosis.h"
-#include "imports/kineto/rank_set.h"
-#include "report/report.h"
+#include "recordings/diagnose/diagnosis.h"
+#include "recordings/kineto/rank_set.h"
 #include "traces/trace.h"
 
 namespace dovetail::cli {

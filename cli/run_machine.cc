@@ -7,9 +7,9 @@
 
 #include "base/count.h"
 #include "base/error.h"
+#include "calibrate/noise/confidence.h"
 #include "cli/text.h"
-#include "models/cluster.h"
-#include "testbed/confidence.h"
+#include "models/clusters/cluster.h"
 
 namespace dovetail::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "cli/run.h"
 #include "cli/run_report.h"
-#include "models/costs.h"
+#include "models/costs/costs.h"
 
 namespace dovetail::cli {
 

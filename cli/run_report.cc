@@ -6,8 +6,8 @@
 
 #include "base/count.h"
 #include "base/json.h"
+#include "calibrate/noise/reference_load.h"
 #include "cli/text.h"
-#include "testbed/reference_load.h"
 
 namespace dovetail::cli {
 namespace {

@@ -11,13 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/noise/confidence.h"
+#include "calibrate/noise/interleaved_calibration.h"
 #include "exec/machine.h"
 #include "exec/measure.h"
 #include "schedule/plan_json.h"
 #include "schedule/scheduled_program.h"
 #include "sim/disturbed.h"
-#include "testbed/confidence.h"
-#include "testbed/interleaved_calibration.h"
 #include "traces/disturbances.h"
 #include "traces/exposed.h"
 #include "traces/metrics.h"

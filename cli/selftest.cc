@@ -62,7 +62,7 @@ std::vector<Row> machine_rows() {
       return exec::selftest::pass("namespaces dovetail0, dovetail1");
     }
     return exec::selftest::skipped(
-        "not up; scripts/testbed.sh up makes one, run --rate does without");
+        "not up; scripts/campaigns/testbed.sh up makes one, run --rate does without");
   }));
   return rows;
 }

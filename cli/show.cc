@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "answers/inputs.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -27,19 +28,18 @@
 #include "cli/show_facts.h"
 #include "cli/text.h"
 #include "frameworks/framework.h"
-#include "imports/guess.h"
-#include "lower/lower.h"
-#include "models/cluster.h"
-#include "models/workload.h"
-#include "models/zoo.h"
-#include "policies/combinations.h"
-#include "policies/policies.h"
-#include "predict/inputs.h"
+#include "models/clusters/cluster.h"
+#include "models/networks/zoo.h"
+#include "models/workloads/workload.h"
+#include "recordings/guess.h"
+#include "schedule/lower/lower.h"
 #include "schedule/plan_json.h"
+#include "schedule/policies/combinations.h"
+#include "schedule/policies/policies.h"
 #include "schedule/print.h"
 #include "schedule/program_json.h"
+#include "schedule/verify/verify.h"
 #include "traces/trace_json.h"
-#include "verify/verify.h"
 
 namespace dovetail::cli {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "base/count.h"
 #include "base/error.h"
+#include "calibrate/logs/collective_log.h"
 #include "cli/text.h"
 #include "frameworks/framework.h"
-#include "imports/collective_log.h"
 #include "traces/metrics.h"
 
 namespace dovetail::cli {

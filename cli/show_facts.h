@@ -12,8 +12,8 @@
 #include <ostream>
 #include <string>
 
-#include "models/cluster.h"
-#include "policies/policies.h"
+#include "models/clusters/cluster.h"
+#include "schedule/policies/policies.h"
 #include "schedule/program.h"
 #include "traces/trace.h"
 

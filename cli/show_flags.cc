@@ -63,7 +63,7 @@ void bind_reshard(CLI::App& app, ReshardOptions& options, Action& action) {
 void bind_validate(CLI::App& app, ValidateOptions& options, Action& action) {
   CLI::App& command =
       *app.add_subcommand("validate", "predictions beside what others measured and published");
-  options.folder = data_dir() + "/../yardsticks/data";
+  options.folder = data_dir() + "/../answers/validation/data";
   command
       .add_option("against", options.against,
                   "public: the tables that come with dovetail; collectives: logs of nccl-tests")

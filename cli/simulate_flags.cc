@@ -15,7 +15,7 @@
 #include "cli/common_flags.h"
 #include "cli/environment.h"
 #include "frameworks/framework.h"
-#include "policies/policies.h"
+#include "schedule/policies/policies.h"
 
 namespace dovetail::cli {
 namespace {

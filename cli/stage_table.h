@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "predict/step_parts.h"
+#include "answers/step_parts.h"
 
 namespace dovetail::cli {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "predict/step_range.h"
+#include "answers/step_range.h"
 #include "sim/interval.h"
 
 namespace dovetail::cli {

@@ -12,6 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "answers/inputs.h"
+#include "answers/job_prediction.h"
+#include "answers/validation/intervals.h"
+#include "answers/validation/schedules.h"
+#include "answers/validation/yardstick.h"
 #include "base/decimal.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -20,13 +25,8 @@
 #include "cli/outputs.h"
 #include "cli/progress.h"
 #include "cli/text.h"
-#include "jobs/text.h"
-#include "predict/inputs.h"
-#include "predict/job_prediction.h"
+#include "models/networks/text.h"
 #include "search/planner.h"
-#include "yardsticks/intervals.h"
-#include "yardsticks/schedules.h"
-#include "yardsticks/yardstick.h"
 
 namespace dovetail::cli {
 namespace {

@@ -1,4 +1,4 @@
-// dovetail validate public: predictions beside what others measured and published (yardsticks/).
+// dovetail validate public: predictions beside what others measured and published (answers/validation/).
 //
 //   memory           rows  jobs  fits or not  ran, refused  failed, allowed  peaks  median  |median|   p90
 //   nanotron         1545  1487       94.5 %             6               79    857   +3.7 %     9.0 %  24.9 %

@@ -9,12 +9,12 @@
 #include "base/decimal.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "calibrate/logs/gpus.h"
+#include "calibrate/logs/nccl_tests.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
-#include "imports/byte_source.h"
-#include "imports/gpus.h"
-#include "imports/nccl_tests.h"
-#include "models/topology_fit.h"
+#include "models/clusters/topology_fit.h"
+#include "recordings/byte_source.h"
 
 namespace dovetail::cli {
 namespace {

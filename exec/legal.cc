@@ -5,7 +5,7 @@
 #include "exec/legal.h"
 
 #include "base/error.h"
-#include "verify/verify.h"
+#include "schedule/verify/verify.h"
 
 #include <algorithm>
 #include <set>

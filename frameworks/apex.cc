@@ -1,5 +1,5 @@
 // NVIDIA Apex: DistributedFusedAdam, whose buckets of 100 MiB are reduce-scattered in batches of two, each waited
-// for before the next is launched. Its rules are a policy of their own (policies/sharded.h); nothing is written for it.
+// for before the next is launched. Its rules are a policy of their own (schedule/policies/sharded.h); nothing is written for it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/list.h"

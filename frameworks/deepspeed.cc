@@ -19,8 +19,8 @@
 #include "frameworks/list.h"
 #include "frameworks/python_text.h"
 #include "frameworks/restriction.h"
-#include "policies/bucket_rule.h"
-#include "policies/typed.h"
+#include "schedule/policies/bucket_rule.h"
+#include "schedule/policies/typed.h"
 
 namespace dovetail::frameworks {
 namespace {

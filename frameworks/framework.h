@@ -32,8 +32,8 @@
 
 #include "base/units.h"
 #include "frameworks/export.h"
-#include "policies/bucket_rule.h"
-#include "policies/policies.h"
+#include "schedule/policies/bucket_rule.h"
+#include "schedule/policies/policies.h"
 
 namespace dovetail::frameworks {
 

@@ -8,13 +8,13 @@
 // other becomes reshard_after_forward=False, where parameters are gathered once per step, in the next forward.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "policies/fsdp.h"
+#include "schedule/policies/fsdp.h"
 #include "base/error.h"
 #include "frameworks/list.h"
 #include "frameworks/modules.h"
 #include "frameworks/python_text.h"
 #include "frameworks/restriction.h"
-#include "policies/policies.h"
+#include "schedule/policies/policies.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -23,7 +23,7 @@
 #include "frameworks/megatron_buckets.h"
 #include "frameworks/python_text.h"
 #include "frameworks/restriction.h"
-#include "policies/typed.h"
+#include "schedule/policies/typed.h"
 #include "schedule/sharding.h"
 
 namespace dovetail::frameworks {

@@ -11,7 +11,7 @@
 #include <set>
 
 #include "frameworks/python_text.h"
-#include "policies/grouping.h"
+#include "schedule/policies/grouping.h"
 
 namespace dovetail::frameworks {
 namespace {

@@ -1,5 +1,5 @@
 // Paddle: its data-parallel pass, with the number of elements for a hidden size of 2048, and the program that it
-// begins with. Its rules are a policy of their own (policies/source_first_fit.h); nothing is written for it.
+// begins with. Its rules are a policy of their own (schedule/policies/source_first_fit.h); nothing is written for it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/list.h"

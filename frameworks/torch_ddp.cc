@@ -19,7 +19,7 @@
 #include "frameworks/list.h"
 #include "frameworks/python_text.h"
 #include "frameworks/restriction.h"
-#include "policies/typed.h"
+#include "schedule/policies/typed.h"
 
 namespace dovetail::frameworks {
 namespace {

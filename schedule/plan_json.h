@@ -59,8 +59,8 @@ struct PlanSummary {
   std::optional<Prediction> predicted = std::nullopt;
   std::string link = {};  // what the cluster was calibrated over, in its words; "" if unknown
   std::string cluster_file = {};  // as typed, where the cluster is no shipped one
-  std::string what_if = {};       // how the machine differs from the cluster (models/what_if.h)
-  std::string measured_on = {};   // the machine that the durations of its ops come from; "" if none
+  std::string what_if = {};  // how the machine differs from the cluster (models/costs/what_if.h)
+  std::string measured_on = {};  // the machine that the durations of its ops come from; "" if none
   std::vector<std::string> notes = {};  // what must be known of these durations, one line each
   friend bool operator==(const PlanSummary&, const PlanSummary&) = default;
 };

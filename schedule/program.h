@@ -12,7 +12,7 @@
 //     optimizer  fc1.weight.update    memory 2.3 MiB   reads fc1.weight.grad  writes fc1.weight
 //   owes fc1.weight.grad: average over dp
 //
-// Loaders: models/workload.h. Text: print.h. JSON: program_json.h.
+// Loaders: models/workloads/workload.h. Text: print.h. JSON: program_json.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

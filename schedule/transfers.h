@@ -6,7 +6,7 @@
 // What opens a launch: the record on the compute stream, if between it and the collective the host
 // issues nothing else to the compute stream. Collectives behind one record are enqueued together.
 //
-// lower calls it; who builds or changes commands by hand calls it again. The verifier (verify/progress.h) plays
+// lower calls it; who builds or changes commands by hand calls it again. The verifier (schedule/verify/progress.h) plays
 // the commands themselves and does not rely on it.
 //
 // SPDX-License-Identifier: Apache-2.0

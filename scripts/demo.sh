@@ -6,9 +6,9 @@
 #   scripts/demo.sh             everything; about a minute and a half once built
 #   scripts/demo.sh --short     fewer plans and steps, for tests: the same path, rougher figures
 #
-# As root the two ranks talk over a shaped link (scripts/testbed.sh), so that communication takes time
+# As root the two ranks talk over a shaped link (scripts/campaigns/testbed.sh), so that communication takes time
 # as it does between machines; otherwise they pace their traffic themselves at the same rate, which
-# needs no privilege (scripts/compare_links.sh holds both against each other). The demo says which.
+# needs no privilege (scripts/campaigns/compare_links.sh holds both against each other). The demo says which.
 #
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
@@ -48,8 +48,8 @@ rm -rf "$out"
 mkdir -p "$out"
 
 link=(--rate "$rate")
-if ((EUID == 0)) && scripts/testbed.sh up "$rate"; then
-  trap 'scripts/testbed.sh down >/dev/null' EXIT
+if ((EUID == 0)) && scripts/campaigns/testbed.sh up "$rate"; then
+  trap 'scripts/campaigns/testbed.sh down >/dev/null' EXIT
   link=(--netns dovetail)
   echo "the two ranks talk over a shaped link of $rate"
 else

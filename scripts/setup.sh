@@ -5,13 +5,13 @@
 #   scripts/setup.sh --tool      only what building and running the tool needs (9 packages): no tests, checks,
 #                                shaped links, MPI or Gloo. Python only makes the build shorter
 #   scripts/setup.sh --check     only say what is missing; exit 1 if anything is
-#   scripts/setup.sh --torch     only Debian's PyTorch (1.13.1), which only scripts/check_torch.py and
-#                                scripts/validate_torch.sh need: 147 MB to fetch, 634 MB on disk
-#   scripts/setup.sh --browser   only Debian's Chromium and its driver, which only scripts/check_report.py and
-#                                scripts/report_image.py need: 131 MB to fetch, 440 MB on disk
+#   scripts/setup.sh --torch     only Debian's PyTorch (1.13.1), which only scripts/checks/check_torch.py and
+#                                scripts/campaigns/validate_torch.sh need: 147 MB to fetch, 634 MB on disk
+#   scripts/setup.sh --browser   only Debian's Chromium and its driver, which only scripts/checks/check_report.py and
+#                                scripts/checks/report_image.py need: 131 MB to fetch, 440 MB on disk
 #   scripts/setup.sh --torch --fetch
 #                                only fetch it, or what --browser or --package needs, for a later call to install
-#   scripts/setup.sh --package   only what scripts/check_package.sh needs to make a fresh Debian 12: mmdebstrap
+#   scripts/setup.sh --package   only what scripts/checks/check_package.sh needs to make a fresh Debian 12: mmdebstrap
 #
 # One line per action; never asks a question.
 #

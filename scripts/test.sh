@@ -8,7 +8,7 @@
 #
 #   setup    install what is missing (scripts/setup.sh)
 #   format   clang-format finds nothing to change
-#   layers   who may include whom (scripts/check_layers.py)
+#   layers   who may include whom (scripts/checks/check_layers.py)
 #   build    the release preset, warnings are errors, indices of vectors and views are checked: the tool, the C++ library, the
 #            benchmarks and all tests; with the CUDA module where nvcc is installed
 #   test     all tests, in that build
@@ -16,19 +16,19 @@
 #            exec/; of the others one executable, drawn by the commit. --all: every test
 #   tsan     tests of exec/, whose ranks and streams are threads, under the thread sanitizer; where neither exec/ nor what its tests
 #            share has changed since the last full check this is a skip. --all: always
-#   tidy     clang-tidy over what has changed since the last full check (.clang-tidy, scripts/tidy.py). --all: over all rooms
-#   readme   the commands of README.md and docs/ print what they show (scripts/check_readme.py)
-#   torch    capture, plan, apply, train and compare in real PyTorch (scripts/check_torch.py). Installs
+#   tidy     clang-tidy over what has changed since the last full check (.clang-tidy, scripts/checks/tidy.py). --all: over all rooms
+#   readme   the commands of README.md and docs/ print what they show (scripts/checks/check_readme.py)
+#   torch    capture, plan, apply, train and compare in real PyTorch (scripts/checks/check_torch.py). Installs
 #            Debian's python3-torch where it is missing: 170 packages, 147 MB to fetch, 634 MB on disk
-#   report   the HTML reports in headless Chromium (scripts/check_report.py). Installs Debian's chromium and
+#   report   the HTML reports in headless Chromium (scripts/checks/check_report.py). Installs Debian's chromium and
 #            chromium-driver where they are missing: 131 MB to fetch, 440 MB on disk
 #   package  a Debian package of step `build`, installed and run in a fresh Debian 12, and a foreign program built
-#            against the installed C++ library (scripts/check_package.sh). Installs Debian's mmdebstrap where it is missing
-#   python   the Python package as a wheel in a fresh environment, its tests, types, pages and notebooks (scripts/check_python.py), of
+#            against the installed C++ library (scripts/checks/check_package.sh). Installs Debian's mmdebstrap where it is missing
+#   python   the Python package as a wheel in a fresh environment, its tests, types, pages and notebooks (scripts/checks/check_python.py), of
 #            the libraries of step `build`; fetches about 150 MB of Python packages. --all: compiled as it is shipped
 #   demo     the short demonstration (scripts/demo.sh)
 #
-# docs/faults.md says which step finds which kind of fault. The last full check is the commit that scripts/last_full_check names:
+# docs/faults.md says which step finds which kind of fault. The last full check is the commit that scripts/checks/last_full_check names:
 # --all, where all of it passed, writes it there. Where that commit is not known here, everything counts as changed.
 #
 # The sanitizer builds take what the steps before them leave of the cores; torch, report, package, python and the demo run beside
@@ -53,7 +53,7 @@ readonly asan_drawn=(sim_test search_test calibrate_test testbed_test predict_te
   exec_jobs_test yardsticks_test)
 readonly tsan_tests=(exec_test exec_property_test)
 # What the tests under the thread sanitizer are made of, as far as it has to do with threads.
-readonly threaded=(exec base/parallel.h tests/exec tests/support cmake CMakeLists.txt CMakePresets.json)
+readonly threaded=(exec base/parallel.h tests/exec tests/support scripts/cmake CMakeLists.txt CMakePresets.json)
 readonly longest_test=30  # seconds
 
 jobs=$(nproc)
@@ -115,7 +115,7 @@ tests() {
   shift 2
   printf '\n==== %s\n' "$name"
   log=$folder/tests.${name// /-}.log
-  "${fixed_addresses[@]}" scripts/run_tests.py "$folder" --longest "$longest_test" "$@" 2>&1 | tee "$log" |
+  "${fixed_addresses[@]}" scripts/checks/run_tests.py "$folder" --longest "$longest_test" "$@" 2>&1 | tee "$log" |
     awk '!/^ +[0-9.]+ s  / || /: FAILED$|: skipped: /'
   status=${PIPESTATUS[0]}
   # "   0.012 s  Suite.Name" to "0.012 RUN Suite.Name"
@@ -158,7 +158,7 @@ build_release() {
 }
 
 # Whether any of these paths differs from the last full check.
-last_full_check=$(cat scripts/last_full_check)
+last_full_check=$(cat scripts/checks/last_full_check)
 git cat-file -e "$last_full_check^{commit}" 2>/dev/null || last_full_check=
 changed() {
   [[ -n $all || -z $last_full_check ]] && return 0
@@ -193,8 +193,8 @@ tsan_build() {
 tidy() {
   local since=()
   # Other rules are for all files.
-  changed .clang-tidy scripts/tidy.py scripts/tidy_own_code.cc || since=(--since "$last_full_check")
-  cmake --preset tidy --log-level=NOTICE && scripts/tidy.py build-tidy "${since[@]}"
+  changed .clang-tidy scripts/checks/tidy.py scripts/checks/tidy_own_code.cc || since=(--since "$last_full_check")
+  cmake --preset tidy --log-level=NOTICE && scripts/checks/tidy.py build-tidy "${since[@]}"
 }
 
 # or_skip COMMAND...: exit status 77 is a skip, whose reason the command has said.
@@ -225,15 +225,15 @@ fetch_ahead() {
 
 # The steps that install something, one after the other.
 installing() {
-  step torch check_with --torch python3-torch scripts/check_torch.py --tool build/dovetail
-  step report check_with --browser chromium scripts/check_report.py --tool build/dovetail
-  step package check_with --package mmdebstrap scripts/check_package.sh --build build
+  step torch check_with --torch python3-torch scripts/checks/check_torch.py --tool build/dovetail
+  step report check_with --browser chromium scripts/checks/check_report.py --tool build/dovetail
+  step package check_with --package mmdebstrap scripts/checks/check_package.sh --build build
   local rooms=(--rooms build)
   [[ -n $all ]] && rooms=()
-  step python or_skip scripts/check_python.py "${rooms[@]}"
+  step python or_skip scripts/checks/check_python.py "${rooms[@]}"
 }
 
-readme() { step readme scripts/check_readme.py; }
+readme() { step readme scripts/checks/check_readme.py; }
 
 demonstration() { step demo scripts/demo.sh --short; }
 
@@ -289,8 +289,8 @@ if is_wanted tsan && ! changed "${threaded[@]}"; then
 fi
 is_wanted asan && beside asan_build
 is_wanted tsan && beside tsan_build
-step format scripts/format.sh --check
-step layers scripts/check_layers.py
+step format scripts/checks/format.sh --check
+step layers scripts/checks/check_layers.py
 step build build_release
 beside readme
 is_wanted test && tests "test" build
@@ -317,8 +317,8 @@ printf '%s\n' "${slowest[@]}" | sort -rn | head -n 12 | awk 'NF { printf "%8.1f 
 printf '\n==== where the time went: %d s\n' $((SECONDS - started))
 printf '%s\n' "${summary[@]}"
 if [[ -n $all && $failed -eq 0 && ${wanted[*]} == "${all_steps[*]}" && -z $(git status --porcelain --untracked-files=no) ]]; then
-  git rev-parse HEAD >scripts/last_full_check
-  echo "scripts/last_full_check names this commit now: commit it"
+  git rev-parse HEAD >scripts/checks/last_full_check
+  echo "scripts/checks/last_full_check names this commit now: commit it"
 fi
 ((skipped > 0)) && echo "$skipped skipped, listed above: this machine or this build lacks what they need"
 echo "$passed passed, $failed failed"

@@ -13,8 +13,8 @@
 #include <span>
 #include <vector>
 
-#include "models/costs.h"
-#include "models/scaled_costs.h"
+#include "models/costs/costs.h"
+#include "models/costs/scaled_costs.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 

@@ -39,7 +39,7 @@
 #include <span>
 #include <vector>
 
-#include "models/op_model.h"
+#include "models/rates/op_model.h"
 
 namespace dovetail::search {
 

@@ -31,7 +31,7 @@
 #pragma once
 
 #include "base/units.h"
-#include "models/linear_piece.h"
+#include "models/rates/linear_piece.h"
 
 #include <cstddef>
 #include <span>

@@ -8,7 +8,7 @@
 #include <map>
 #include <utility>
 
-#include "models/scaled_costs.h"
+#include "models/costs/scaled_costs.h"
 #include "schedule/id_table.h"
 #include "search/same_kind.h"
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/units.h"
-#include "policies/policies.h"
+#include "schedule/policies/policies.h"
 #include "schedule/schedule.h"
 #include "search/planner.h"
 

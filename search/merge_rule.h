@@ -15,8 +15,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "models/collective_table.h"
-#include "policies/decisions.h"
+#include "models/rates/collective_table.h"
+#include "schedule/policies/decisions.h"
 #include "search/exact.h"
 
 namespace dovetail::search {

@@ -18,13 +18,13 @@
 
 #include "base/error.h"
 #include "base/interruption.h"
-#include "lower/lower.h"
-#include "policies/report.h"
 #include "schedule/id_table.h"
+#include "schedule/lower/lower.h"
+#include "schedule/policies/report.h"
 #include "schedule/sharding.h"
+#include "schedule/verify/verify.h"
 #include "search/local_search.h"
 #include "search/merge_rule.h"
-#include "verify/verify.h"
 
 namespace dovetail::search {
 namespace {

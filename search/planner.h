@@ -62,11 +62,11 @@
 #include <variant>
 #include <vector>
 
-#include "models/collective_table.h"
-#include "models/costs.h"
-#include "policies/grouping.h"
-#include "policies/policies.h"
+#include "models/costs/costs.h"
+#include "models/rates/collective_table.h"
 #include "schedule/id_table.h"
+#include "schedule/policies/grouping.h"
+#include "schedule/policies/policies.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 #include "schedule/scheduled_program.h"
@@ -132,7 +132,7 @@ class Planner {
   static constexpr std::size_t kSimulatedWork = 400'000;
   // With the evaluator: candidates times ops, so that a search takes about as long for every model.
   static constexpr std::int64_t kSearchWork = 4'000'000;
-  // Thread blocks that ctas=search tries: NCCL's choice (0), and those with which others measured (models/multiprocessors.h).
+  // Thread blocks that ctas=search tries: NCCL's choice (0), and those with which others measured (models/costs/multiprocessors.h).
   static constexpr std::array kTriedCtas = {0, 4, 8, 12, 16, 20, 24};
   // So few gradients have no more groupings than that: all are simulated.
   static constexpr std::size_t kFewGradients = 6;

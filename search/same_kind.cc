@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-#include "policies/fsdp.h"
+#include "schedule/policies/fsdp.h"
 #include "schedule/sharding.h"
 
 namespace dovetail::search {

@@ -8,7 +8,7 @@
 
 #include <optional>
 
-#include "policies/policies.h"
+#include "schedule/policies/policies.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 

@@ -10,9 +10,9 @@
 #pragma once
 
 #include "base/units.h"
-#include "models/costs.h"
-#include "models/scaled_costs.h"
-#include "policies/policies.h"
+#include "models/costs/costs.h"
+#include "models/costs/scaled_costs.h"
+#include "schedule/policies/policies.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 

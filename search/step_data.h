@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "models/costs.h"
+#include "models/costs/costs.h"
 #include "schedule/id_table.h"
 #include "schedule/schedule.h"
 #include "schedule/scheduled_program.h"

@@ -33,7 +33,7 @@
 #include <vector>
 
 #include "base/units.h"
-#include "models/costs.h"
+#include "models/costs/costs.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 #include "sim/simulate.h"

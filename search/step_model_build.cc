@@ -15,14 +15,14 @@
 
 #include "base/error.h"
 #include "base/rational.h"
-#include "lower/emit.h"
-#include "lower/layout.h"
-#include "lower/messages.h"
-#include "lower/pipeline/async.h"
-#include "lower/rewrite.h"
-#include "lower/rewrite/shard_work.h"
-#include "lower/scale.h"
-#include "lower/survey.h"
+#include "schedule/lower/emit.h"
+#include "schedule/lower/layout.h"
+#include "schedule/lower/messages.h"
+#include "schedule/lower/pipeline/async.h"
+#include "schedule/lower/rewrite.h"
+#include "schedule/lower/rewrite/shard_work.h"
+#include "schedule/lower/scale.h"
+#include "schedule/lower/survey.h"
 #include "schedule/transfers.h"
 #include "search/step_data.h"
 #include "search/step_model.h"
@@ -320,7 +320,7 @@ class Builder {
     return std::ranges::is_sorted(step.ready) || refuse("gradients are not in ready order");
   }
 
-  // When a pipeline lets the gradients of a stage travel (lower/launch.cc).
+  // When a pipeline lets the gradients of a stage travel (schedule/lower/launch.cc).
   std::int32_t allowed(std::size_t ready, const RoleDraft& role) {
     if (program().stages == 1) return 0;
     const std::int32_t stage = program().ops[ready].stage;

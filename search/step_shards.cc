@@ -1,5 +1,5 @@
 // What sharded updates add to a placement: one update for each bucket, where the last update of its gradients stood,
-// and the gathers of its parameters. As lower/rewrite/shard.cc and lower/gather.cc do it.
+// and the gathers of its parameters. As schedule/lower/rewrite/shard.cc and schedule/lower/gather.cc do it.
 //
 // A gradient that is cut lies in several buckets, and the update of each of them reads it: whoever waits for a part
 // waits before the first of these updates.
@@ -9,7 +9,7 @@
 #include <map>
 #include <numeric>
 
-#include "lower/rewrite/shard_work.h"
+#include "schedule/lower/rewrite/shard_work.h"
 #include "search/step_data.h"
 #include "search/step_writer.h"
 

@@ -1,4 +1,4 @@
-// The order of what is written is that of lower/emit.cc, and what a command becomes that of sim/compile.cc;
+// The order of what is written is that of schedule/lower/emit.cc, and what a command becomes that of sim/compile.cc;
 // tests/search/step_model_test.cc holds both to the nanosecond.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -93,7 +93,7 @@ bool StepWriter::runs_tell_all() const {
   return data_.launch_gap() == 0 || (roles_.size() == 1 && !graph_.made().graph.contention.empty());
 }
 
-// Where each bucket is launched and waited for, as lower/launch.cc and lower/wait.cc place it.
+// Where each bucket is launched and waited for, as schedule/lower/launch.cc and schedule/lower/wait.cc place it.
 void StepWriter::plan(std::span<const BucketChoice> choices) {
   step_ = 0;
   transfers_.clear();

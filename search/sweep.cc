@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/interruption.h"
-#include "policies/definition.h"
+#include "schedule/policies/definition.h"
 #include "schedule/resident.h"
 
 namespace dovetail::search {

@@ -28,7 +28,7 @@
 
 #include "base/units.h"
 #include "frameworks/framework.h"
-#include "policies/policies.h"
+#include "schedule/policies/policies.h"
 #include "schedule/program.h"
 #include "search/planner.h"
 

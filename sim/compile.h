@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "models/costs.h"
+#include "models/costs/costs.h"
 #include "schedule/scheduled_program.h"
+#include "sim/graph.h"
 #include "sim/lanes.h"
-#include "step/graph.h"
 
 namespace dovetail::sim {
 

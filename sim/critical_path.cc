@@ -1,4 +1,4 @@
-// Walks back from the end of each step, from every node to what let it start (step/graph.h, started_by).
+// Walks back from the end of each step, from every node to what let it start (sim/graph.h, started_by).
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/critical_path.h"

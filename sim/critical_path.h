@@ -15,7 +15,7 @@
 
 #include <span>
 
-#include "models/costs.h"
+#include "models/costs/costs.h"
 #include "schedule/scheduled_program.h"
 #include "sim/compile.h"
 #include "sim/simulate.h"

@@ -26,7 +26,7 @@
 
 #include "base/ids.h"
 #include "base/units.h"
-#include "models/costs.h"
+#include "models/costs/costs.h"
 #include "schedule/scheduled_program.h"
 #include "traces/disturbances.h"
 

@@ -3,7 +3,7 @@
 //   const std::optional<StepInterval> interval = step_interval(program, costs);
 //   interval->p10 .. interval->p90      of the steady step, over 40 draws
 //
-// Each draw takes every op and every collective curve at a quantile of its own (models/costs.h), plays
+// Each draw takes every op and every collective curve at a quantile of its own (models/costs/costs.h), plays
 // steps until they repeat, and counts the steady one. Ops stray independently of each other, so the
 // interval is narrower than theirs. It tells of what was measured and lies in the costs; of what the
 // model leaves out it tells nothing.
@@ -15,7 +15,7 @@
 #include <optional>
 
 #include "base/units.h"
-#include "models/costs.h"
+#include "models/costs/costs.h"
 #include "schedule/scheduled_program.h"
 
 namespace dovetail::sim {

@@ -1,6 +1,6 @@
 // Lanes: which ranks of each role are simulated, and which of them meet in a collective.
 //
-// Ranks from `distinct_ranks` on behave like rank 0 (models/costs.h), so of each role only the first
+// Ranks from `distinct_ranks` on behave like rank 0 (models/costs/costs.h), so of each role only the first
 // min(ranks of the role, distinct_ranks) are followed:
 //   role 0  ranks 0..7   distinct 2   lanes 0 1     -> ranks 0 1
 //   role 1  ranks 8..15               lanes 2 3     -> ranks 8 9

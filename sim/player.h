@@ -15,7 +15,7 @@
 // progresses at 1 / compute_slowdown while a transfer in which the lane takes part is in flight, and besides loses the
 // transfer's processor time; a transfer at 1 / collective_slowdown while any of its lanes computes, at the slowest of what these
 // do to it. One that begins beside a product waits for its thread blocks and does not move before it has them (start delay,
-// models/costs.h); a product that begins in the same instant counts.
+// models/costs/costs.h); a product that begins in the same instant counts.
 //
 // Throws InputError where a node lasts 73 minutes or more (2^42 ns) and rates are needed.
 //
@@ -27,7 +27,7 @@
 
 #include "sim/absences.h"
 #include "sim/event_queue.h"
-#include "step/graph.h"
+#include "sim/graph.h"
 
 namespace dovetail::sim {
 

@@ -10,7 +10,7 @@
 //             1 - 1 / slow-down of it, by the class of the op's kernel, as calibrated
 //   core      of each rank whose host is its compute stream: a collective takes its processor time,
 //             spread over its duration
-//   GPU       where no slow-down was measured (models/multiprocessors.h): the multiprocessors that a transfer holds, of any
+//   GPU       where no slow-down was measured (models/costs/multiprocessors.h): the multiprocessors that a transfer holds, of any
 //             op; and memory, which transfers want by their traffic and an op that streams through memory as a whole
 // A transfer that moves at a part of its rate takes that part from compute, core and memory; it holds multiprocessors all the same.
 //
@@ -46,8 +46,8 @@
 #include <span>
 #include <vector>
 
-#include "models/costs.h"
-#include "step/graph.h"
+#include "models/costs/costs.h"
+#include "sim/graph.h"
 
 namespace dovetail::sim {
 

@@ -85,7 +85,7 @@ class TraceBuilder {
 
   void add_spans(const CommandNode& entry) {
     const NodeKind kind = compiled_.kind_of(entry);
-    if (kind == NodeKind::WakeUp || kind == NodeKind::Call) return;  // step/graph.h
+    if (kind == NodeKind::WakeUp || kind == NodeKind::Call) return;  // sim/graph.h
     const LaneRange lanes = compiled_.lanes_of(entry);
     for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
       const NodeId node = compiled_.on_lane(entry, lane);

@@ -28,7 +28,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "models/costs.h"
+#include "models/costs/costs.h"
 #include "schedule/scheduled_program.h"
 #include "sim/compile.h"
 #include "sim/player.h"

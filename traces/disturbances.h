@@ -1,6 +1,6 @@
 // Disturbances: when the core of a rank was not there, because the host or another program had it.
 //
-// testbed/reference_load.h measures them beside every run, models keep them, sim plays them. Times count from
+// calibrate/noise/reference_load.h measures them beside every run, models keep them, sim plays them. Times count from
 // the beginning of the record, which all ranks of a job begin together.
 //
 //   rank 0, core 0   ....####......####.......   watched 24, taken twice for 4: share 33 %, burst 4

@@ -3,7 +3,7 @@
 //
 //   rank 0, rest 41 GiB    0 us: 0   200 us: 9 GiB of activations   200 us: and 0.8 GiB gathered   ...
 //
-// predict/memory_over_time.h makes it of a predicted step; report draws it.
+// answers/memory_over_time.h makes it of a predicted step; report draws it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

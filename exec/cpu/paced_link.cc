@@ -12,7 +12,7 @@
 namespace dovetail::exec::cpu {
 namespace {
 
-// As scripts/testbed.sh sets up its link: mtu 9000, and a bucket a little larger than a packet.
+// As scripts/campaigns/testbed.sh sets up its link: mtu 9000, and a bucket a little larger than a packet.
 constexpr Bytes kSegment{9000 - 52};  // of the data, between its headers
 constexpr Bytes kHeaders{66};         // of a segment: Ethernet, IP, TCP with timestamps
 constexpr Bytes kMargin{400};

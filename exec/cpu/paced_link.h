@@ -1,6 +1,6 @@
 // The outgoing link of a rank that paces itself (--rate): tells when bytes have left.
 //
-// It plays the link of scripts/testbed.sh without root: a token bucket of one packet of 64 KiB with
+// It plays the link of scripts/campaigns/testbed.sh without root: a token bucket of one packet of 64 KiB with
 // its headers. A packet leaves once all its bytes, headers included, have earned their time; after a
 // pause one leaves at once. It knows nothing of sockets and clocks: whoever sends asks when, sleeps
 // until then, and sends.

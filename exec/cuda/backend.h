@@ -12,7 +12,7 @@
 // Timings: one per op, collective, copy and scale, and one per wait of the compute stream (its
 // stall). A Scale that its collective carries out (fold_scale.h) has a Timing of no length. Issuing
 // costs the host time beside the device, so it has no Timing (a host of kind Async
-// in models/costs.h).
+// in models/costs/costs.h).
 //
 // The ranks of a job begin a step at one moment (exec/common_start.h), once each has prepared it.
 //

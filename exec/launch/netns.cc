@@ -26,7 +26,7 @@ void enter_network_namespace(const std::string& name) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.is_open()) {
     throw InputError("no network namespace \"" + name + "\": " + path + ": " + errno_text(errno) +
-                     "; scripts/testbed.sh makes a pair of them");
+                     "; scripts/campaigns/testbed.sh makes a pair of them");
   }
   if (setns(file.get(), CLONE_NEWNET) != 0) {
     throw DeviceError("cannot enter network namespace " + name + ": " + errno_text(errno));

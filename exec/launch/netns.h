@@ -1,4 +1,4 @@
-// Network namespaces: where the data of a rank travels over a link of its own (scripts/testbed.sh).
+// Network namespaces: where the data of a rank travels over a link of its own (scripts/campaigns/testbed.sh).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -7,9 +7,9 @@
 #include "exec/selftest/law.h"
 
 #include "exec/training/program.h"
-#include "lower/lower.h"
-#include "policies/policies.h"
-#include "verify/verify.h"
+#include "schedule/lower/lower.h"
+#include "schedule/policies/policies.h"
+#include "schedule/verify/verify.h"
 
 #include <cmath>
 #include <map>

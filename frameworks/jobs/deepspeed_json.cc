@@ -20,7 +20,7 @@
 #include "base/json.h"
 #include "frameworks/jobs/deepspeed_words.h"
 #include "frameworks/jobs/readers.h"
-#include "jobs/tensors.h"
+#include "models/networks/tensors.h"
 
 namespace dovetail::frameworks {
 namespace {

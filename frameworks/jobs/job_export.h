@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/units.h"
-#include "jobs/job.h"
+#include "models/networks/job.h"
 
 namespace dovetail::frameworks {
 

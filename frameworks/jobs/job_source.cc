@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "frameworks/jobs/readers.h"
 #include "frameworks/jobs/toml.h"
-#include "jobs/text.h"
+#include "models/networks/text.h"
 
 namespace dovetail::frameworks {
 namespace {

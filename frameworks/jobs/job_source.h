@@ -1,13 +1,13 @@
 // A job as people say it: in one line, or in the files and flags with which they start it.
 //
-//   llama3_70b:tp=8,pp=4,dp=2,seq=8192                      jobs/text.h; world=64 in place of dp=
+//   llama3_70b:tp=8,pp=4,dp=2,seq=8192                      models/networks/text.h; world=64 in place of dp=
 //   config.json:tp=8,world=64                               a model of Hugging Face
 //   train.toml   train.toml --training.seq_len 4096         torchtitan; the flags change the file
 //   "--num-layers 80 --hidden-size 8192 ...:world=64"       Megatron-LM
 //   train.sh     train.sh --micro-batch-size 2              a script that starts Megatron-LM
 //   ds_config.json:model=llama3_8b,world=64,seq=8192        DeepSpeed
 //
-// After each there may be a colon and keys of jobs/text.h, which go before what the file says, and `world=`, the number of
+// After each there may be a colon and keys of models/networks/text.h, which go before what the file says, and `world=`, the number of
 // ranks: what the other degrees leave of it is dp, or dp_shard where that is asked for (zero=3 without dp_shard=, or
 // data_parallel_shard_degree = -1). Where it is said and no degree is free it has to be their product.
 //
@@ -16,7 +16,7 @@
 
 #include <string>
 
-#include "jobs/job.h"
+#include "models/networks/job.h"
 
 namespace dovetail::frameworks {
 

@@ -22,7 +22,7 @@
 #include "base/error.h"
 #include "frameworks/jobs/megatron_words.h"
 #include "frameworks/jobs/readers.h"
-#include "jobs/program.h"
+#include "models/networks/program.h"
 
 namespace dovetail::frameworks {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "jobs/text.h"
+#include "models/networks/text.h"
 
 namespace dovetail::frameworks {
 namespace {

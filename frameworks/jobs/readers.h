@@ -1,7 +1,7 @@
 // A reader per framework: what its configuration says, as a Job. job_source.h tells them apart.
 //
 // Each states the version whose source was read. The rest of what makes a job is said after the file,
-// "train.toml:tp=4,world=64", in the words of jobs/text.h, and goes before what the file says.
+// "train.toml:tp=4,world=64", in the words of models/networks/text.h, and goes before what the file says.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -14,14 +14,14 @@
 
 #include "frameworks/jobs/options.h"
 #include "frameworks/jobs/shell.h"
-#include "jobs/job.h"
+#include "models/networks/job.h"
 
 namespace dovetail::frameworks {
 
 // What stands after the file.
 struct Behind {
   std::string where;       // begins messages
-  std::string list = {};   // KEY=VALUE,KEY=VALUE of jobs/text.h
+  std::string list = {};   // KEY=VALUE,KEY=VALUE of models/networks/text.h
   std::string model = {};  // a name or a config.json; "" where it is not said
   std::int64_t world = 0;  // ranks; 0 where that is not said
   std::optional<jobs::Model> shape = std::nullopt;  // in place of a model by name
@@ -41,7 +41,7 @@ enum class Free { DataParallel, Sharded, None };
 // how many ranks there are.
 void lay_out(jobs::Job& job, const Behind& said, Free free, const std::string& unknown_world);
 
-// The known model of that shape under its own name (jobs/model.h), or this one.
+// The known model of that shape under its own name (models/networks/model.h), or this one.
 jobs::Model recognised(jobs::Model model);
 
 // [model], [parallelism], [training], ... of torchtitan 0.2.2, the last version that is configured by TOML.

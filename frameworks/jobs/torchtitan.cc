@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "frameworks/jobs/readers.h"
 #include "frameworks/jobs/titan_words.h"
-#include "jobs/program.h"
+#include "models/networks/program.h"
 
 namespace dovetail::frameworks {
 namespace {

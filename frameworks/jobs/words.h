@@ -21,7 +21,7 @@
 #include <utility>
 
 #include "frameworks/jobs/options.h"
-#include "jobs/job.h"
+#include "models/networks/job.h"
 
 namespace dovetail::frameworks {
 

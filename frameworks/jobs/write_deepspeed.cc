@@ -15,7 +15,7 @@
 #include "frameworks/jobs/readers.h"
 #include "frameworks/jobs/writers.h"
 #include "frameworks/python_text.h"
-#include "jobs/text.h"
+#include "models/networks/text.h"
 
 namespace dovetail::frameworks {
 namespace {

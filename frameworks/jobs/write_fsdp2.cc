@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "frameworks/jobs/writers.h"
-#include "jobs/text.h"
+#include "models/networks/text.h"
 
 namespace dovetail::frameworks {
 namespace {

@@ -14,8 +14,8 @@
 #include "frameworks/jobs/megatron_words.h"
 #include "frameworks/jobs/readers.h"
 #include "frameworks/jobs/writers.h"
-#include "jobs/program.h"
-#include "jobs/text.h"
+#include "models/networks/program.h"
+#include "models/networks/text.h"
 
 namespace dovetail::frameworks {
 namespace {

@@ -20,8 +20,8 @@
 #include "frameworks/jobs/toml.h"
 #include "frameworks/jobs/writers.h"
 #include "frameworks/python_text.h"
-#include "jobs/program.h"
-#include "jobs/text.h"
+#include "models/networks/program.h"
+#include "models/networks/text.h"
 
 namespace dovetail::frameworks {
 namespace {

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "jobs/job.h"
+#include "models/networks/job.h"
 
 namespace dovetail::frameworks {
 
@@ -22,7 +22,7 @@ struct JobWords {
   std::vector<std::string> notes = {};
 };
 
-// Why a framework does not do what a key of jobs/text.h says.
+// Why a framework does not do what a key of models/networks/text.h says.
 struct Unsaid {
   std::string_view key, why;
 };

@@ -9,7 +9,7 @@ communication, and DDP's own reducer says after each step when every gradient wa
 the reducer only knows when the host was there, so an event is recorded at each gradient instead. Then come all-reduces
 of several sizes, one at a time and eight in a row; the same step while all-reduces are in flight; and a copy.
 
-What is written (models/profile.h): medians over `steps` steps; per gradient the ready time, of two ranks each its own,
+What is written (models/workloads/profile.h): medians over `steps` steps; per gradient the ready time, of two ranks each its own,
 of more the latest; the table of all-reduces; slow-down of compute; a copy's cost; under "conditions" the spread between
 ranks and whether the capture is valid. The limits are those of `dovetail calibrate`: other programs below 5 % of the
 processors, steal below 1 %, p10 to p90 of the step within 5 % of the median, all-reduces from 128 KiB on within 2 % of

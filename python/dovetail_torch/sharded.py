@@ -10,7 +10,7 @@ and its work on the host. Hooks around FSDP2's own say when each layer computes,
 all-gathers, reduce-scatters and all-reduces by size, and steps beside running all-reduces.
 
 What is written: a program (schedule/program_json.h) with two timed ops per layer and what lies between them, of each rank
-its own medians; and a cluster (models/cluster.h) with the three tables, the copies (a line through what FSDP2 takes
+its own medians; and a cluster (models/clusters/cluster.h) with the three tables, the copies (a line through what FSDP2 takes
 beyond compute and stand-in, over the bytes of the group, copies and host together), the slow-down of compute and the
 processor time of a collective. An update's time is that of sharded parameters, times the ranks.
 
@@ -35,7 +35,7 @@ from dovetail_torch.describe import DTYPES
 
 
 def layer_of(parameter):
-    """The unit of a parameter's name, as policies/grouping.h has it: up to its first number, else its module."""
+    """The unit of a parameter's name, as schedule/policies/grouping.h has it: up to its first number, else its module."""
     words = parameter.split(".")
     for place, word in enumerate(words[:-1]):
         if word.isdigit():

@@ -1,4 +1,4 @@
-// scripts/check_rules.py finds a rule without tests, a test that does not exist, and a missing row.
+// scripts/checks/check_rules.py finds a rule without tests, a test that does not exist, and a missing row.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/file.h"
@@ -35,7 +35,7 @@ class CheckRulesTest : public ::testing::Test {
   // on its other stream is left out: it could stand anywhere between.
   [[nodiscard]] std::string violations(const std::string& rows) const {
     write_file((root_ / "docs/source-systems.md").string(), rows);
-    const Said said = said_by("check_rules.py --root " + root_.string() + " 2>/dev/null");
+    const Said said = said_by("checks/check_rules.py --root " + root_.string() + " 2>/dev/null");
     EXPECT_EQ(said.exit_status, 1) << said.text;
     return said.text;
   }

@@ -1,4 +1,4 @@
-// scripts/run_tests.py counts every test of a batch by itself: a program that prints as GoogleTest does stands
+// scripts/checks/run_tests.py counts every test of a batch by itself: a program that prints as GoogleTest does stands
 // for the tests of a build folder, and does what the names of its tests say.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -68,7 +68,7 @@ class RunTestsTest : public ::testing::Test {
     write_file((root_ / "CTestTestfile.cmake").string(), tests.str());
     const auto ended =
         testing::run_command(std::string("python3 -I ") + DOVETAIL_SOURCE_DIR +
-                             "/scripts/run_tests.py -j 1 --longest 30 " + root_.string());
+                             "/scripts/checks/run_tests.py -j 1 --longest 30 " + root_.string());
     code_ = ended.code;
     output_ = ended.output;
     std::vector<std::string> said;

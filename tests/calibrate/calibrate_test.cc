@@ -15,9 +15,9 @@
 #include "exec/fake/fake_backend.h"
 #include "exec/launch/local_ranks.h"
 #include "exec/run.h"
+#include "schedule/verify/verify.h"
 #include "tests/exec/ahead.h"
 #include "tests/exec/support.h"
-#include "verify/verify.h"
 
 #include <gtest/gtest.h>
 

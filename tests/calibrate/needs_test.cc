@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "models/workload.h"
+#include "models/workloads/workload.h"
 #include "tests/support/tensor_parallel.h"
 
 namespace dovetail::calibrate {

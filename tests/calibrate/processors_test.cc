@@ -15,8 +15,8 @@
 #include "base/error.h"
 #include "exec/compute_only.h"
 #include "exec/cpu/kernels.h"
-#include "jobs/program.h"
-#include "jobs/text.h"
+#include "models/networks/program.h"
+#include "models/networks/text.h"
 #include "tests/exec/support.h"
 
 #include <gmock/gmock.h>
@@ -109,7 +109,8 @@ TEST(CalibrateTest, EveryOpThatComputesIsMeasured) {
 // A pipeline's ops of every stage, among them several kernels as one; what communicates is left out.
 TEST(CalibrateTest, OfAJobTheOpsOfAllStagesAreMeasured) {
   const schedule::Program program = as_one_stage(jobs::program_of(jobs::parse_job(
-      DOVETAIL_SOURCE_DIR "/tests/jobs/data/tiny_llama/config.json:tp=2,pp=2,dtype=f32,seq=8")));
+      DOVETAIL_SOURCE_DIR
+      "/tests/models/networks/data/tiny_llama/config.json:tp=2,pp=2,dtype=f32,seq=8")));
   std::vector<std::string> computing;
   for (const schedule::Op& op : program.ops) {
     if (!schedule::kernels_of(op.work).empty()) computing.push_back(op.name);

@@ -29,7 +29,7 @@ using ::testing::StartsWith;
 
 const std::string kSourceTree = DOVETAIL_SOURCE_DIR;
 const std::string kResnetTrace =
-    kSourceTree + "/tests/imports/kineto/traces/ddp-resnet50-a100x2-rank0.json.gz";
+    kSourceTree + "/tests/recordings/kineto/traces/ddp-resnet50-a100x2-rank0.json.gz";
 const std::string kNcclLog = kSourceTree + "/tests/fuzz/corpus/nccl-tests/two_runs.log";
 const std::string kPipeline = "--workload mlp --cluster h200x8 --policy pipeline:stages=2,k=4";
 const std::string kJob = "qwen3_0.6b:dp_shard=4,gbs=4,seq=512 --cluster h200x4";
@@ -225,7 +225,7 @@ TEST_F(AnswersTest, WhatDoesNotFitIsNoAdvice) {
 }
 
 TEST_F(AnswersTest, AFolderIsTheTracesInIt) {
-  const std::string folder = kSourceTree + "/tests/imports/kineto/traces/dlrm-v100x8";
+  const std::string folder = kSourceTree + "/tests/recordings/kineto/traces/dlrm-v100x8";
   const Ended all = ask("diagnose " + folder + "/rank*.json.gz --json");
   EXPECT_EQ(all.code, 0);
   EXPECT_EQ(ask("diagnose " + folder + " --json").output, all.output);

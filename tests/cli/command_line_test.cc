@@ -203,7 +203,7 @@ TEST_F(CommandLineTest, CompareSaysWhatMovedBetweenAnyTwoTraces) {
   EXPECT_THAT(refusal("compare " + one + " " + other + " --html " + path("x.html")),
               HasSubstr("--html shows a predicted trace beside a measured one"));
   const std::string recorded = std::string(DOVETAIL_SOURCE_DIR) +
-                               "/tests/imports/kineto/traces/cuda-sync-multi-stream.json.gz";
+                               "/tests/recordings/kineto/traces/cuda-sync-multi-stream.json.gz";
   EXPECT_THAT(ask("compare " + recorded + " " + recorded).output,
               HasSubstr("no op and no collective of"));
   EXPECT_THAT(refusal("compare " + one + " " + recorded), HasSubstr("one of a profiler"));
@@ -258,7 +258,7 @@ TEST_F(CommandLineTest, ARefusalSaysWhatWasTypedAndWhatIsWanted) {
                     HasSubstr("one of your own")));
   EXPECT_THAT(refusal("help plam"), HasSubstr("did you mean plan?"));
   const std::string trace = std::string(DOVETAIL_SOURCE_DIR) +
-                            "/tests/imports/kineto/traces/cuda-sync-multi-stream.json.gz";
+                            "/tests/recordings/kineto/traces/cuda-sync-multi-stream.json.gz";
   EXPECT_THAT(refusal("explore --workload " + trace),
               AllOf(HasSubstr("dovetail import kineto "), HasSubstr("dovetail diagnose ")));
 }

@@ -16,9 +16,9 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "models/profile.h"
-#include "models/workload.h"
-#include "policies/policies.h"
+#include "models/workloads/profile.h"
+#include "models/workloads/workload.h"
+#include "schedule/policies/policies.h"
 #include "search/planner.h"
 
 namespace dovetail::cli {

@@ -23,7 +23,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::string kTraces = std::string(DOVETAIL_SOURCE_DIR) + "/tests/imports/kineto/traces/";
+const std::string kTraces = std::string(DOVETAIL_SOURCE_DIR) + "/tests/recordings/kineto/traces/";
 // A file of this process alone.
 std::string own_file(const std::string& name) {
   return ::testing::TempDir() + "diagnose_test." + std::to_string(::getpid()) + "." + name;

@@ -1,5 +1,5 @@
 // Questions drawn at random, each of which is answered or refused and none of which ends the process: jobs over all keys of
-// jobs/text.cc, policies over all their options, edited plan files.
+// models/networks/text.cc, policies over all their options, edited plan files.
 //
 // Values are sensible, contradictory, absurd or huge: 0, 2^62, degrees whose product does not fit 64 bits, words of other keys.
 // DOVETAIL_DRAWN says how many jobs are drawn (and a fifth as many policies and plans). Seeds are fixed and printed, and an input
@@ -29,8 +29,8 @@
 #include "base/random.h"
 #include "cli/evaluate.h"
 #include "cli/predict.h"
-#include "jobs/text.h"
-#include "policies/policies.h"
+#include "models/networks/text.h"
+#include "schedule/policies/policies.h"
 #include "tests/fuzz/token_mutator.h"
 #include "tests/support/cases.h"
 
@@ -40,7 +40,7 @@ namespace {
 using nlohmann::ordered_json;
 
 const std::string kData = DOVETAIL_SOURCE_DIR "/models";
-const std::string kModels = DOVETAIL_SOURCE_DIR "/tests/jobs/data/";
+const std::string kModels = DOVETAIL_SOURCE_DIR "/tests/models/networks/data/";
 constexpr std::uint64_t kSeed = 28112026;
 constexpr unsigned kLongest =
     200;  // seconds after which a question counts as one that does not end

@@ -28,7 +28,7 @@ using ::testing::Not;
 
 // Four layers, four heads.
 const std::string kTiny =
-    std::string(DOVETAIL_SOURCE_DIR) + "/tests/jobs/data/tiny_llama/config.json";
+    std::string(DOVETAIL_SOURCE_DIR) + "/tests/models/networks/data/tiny_llama/config.json";
 
 ExploreOptions options_of(const std::string& job, const std::string& cluster) {
   ExploreOptions options;
@@ -313,7 +313,7 @@ TEST_F(StagedExportTest, FsdpTakesStagesAndReplicas) {
 
 TEST_F(StagedExportTest, ExpertsHaveBuffersOfTheirOwn) {
   planned(std::string(DOVETAIL_SOURCE_DIR) +
-          "/tests/jobs/data/tiny_mixtral/config.json:dp=8,ep=2,gbs=16,zero=1");
+          "/tests/models/networks/data/tiny_mixtral/config.json:dp=8,ep=2,gbs=16,zero=1");
   EXPECT_THAT(exported("megatron"), HasSubstr("#   stage 0: 2 buckets of up to"));
   EXPECT_THAT(exported("fsdp"), HasSubstr("dovetail export --job --to torchtitan"));
 }

@@ -1,4 +1,4 @@
-// scripts/gpu_check.sh and its report, as far as they can be held without a GPU.
+// scripts/gpu/gpu_check.sh and its report, as far as they can be held without a GPU.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
@@ -15,11 +15,11 @@
 #include <string>
 #include <vector>
 
+#include "answers/inputs.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "models/cluster.h"
-#include "policies/policies.h"
-#include "predict/inputs.h"
+#include "models/clusters/cluster.h"
+#include "schedule/policies/policies.h"
 #include "search/planner.h"
 #include "tests/cli/tool.h"
 
@@ -41,7 +41,7 @@ std::string place(const std::string& name) {
 }
 
 Ended dry_run(const std::string& more = "") {
-  return shell(kSourceRoot + "/scripts/gpu_check.sh --dry-run " + more);
+  return shell(kSourceRoot + "/scripts/gpu/gpu_check.sh --dry-run " + more);
 }
 
 std::vector<std::string> lines_with(const std::string& text, const std::string& start) {
@@ -114,7 +114,7 @@ TEST(GpuCheckTest, SeveralGpusMeasureTheirCollectives) {
 
 TEST(GpuCheckTest, AMachineWithoutSocketsIsTold) {
   const auto objection = [](const std::string& states) {
-    return shell("cd " + kSourceRoot + "/scripts && python3 -c 'import gpu_report; " +
+    return shell("cd " + kSourceRoot + "/scripts/gpu && python3 -c 'import gpu_report; " +
                  "print(gpu_report.network_objection(" + states + "))'")
         .output;
   };
@@ -195,7 +195,7 @@ TEST(GpuCheckTest, ARefusedSanitizerIsASkipAndEverythingIsInOneArchive) {
   const std::string out = place("gpu_check_steps");
   const std::string steps =
       R"bash( deadline=$((SECONDS + 60)); failed=0; dry_run=; only=; mkdir "$out"
-      eval "$(sed -n -e "/^is_wanted() {/p" -e "/^step() {/,/^}/p" -e "/^pack() {/,/^}/p" "$root/scripts/gpu_check.sh")"
+      eval "$(sed -n -e "/^is_wanted() {/p" -e "/^step() {/,/^}/p" -e "/^pack() {/,/^}/p" "$root/scripts/gpu/gpu_check.sh")"
       refuses=(sh -c "echo Device not supported; exit 1")
       step sanitizer 5 "${refuses[@]}"; step selftest 5 "${refuses[@]}"; echo "$failed failed"
       pack; tar tzf "$out.tar.gz"; rm -r "$out" "$out.tar.gz")bash";
@@ -210,19 +210,20 @@ TEST(GpuCheckTest, ARefusedSanitizerIsASkipAndEverythingIsInOneArchive) {
 
 TEST(GpuCheckTest, RelativePathsCountFromTheCallersFolder) {
   const Ended ended =
-      shell("cd /usr && " + kSourceRoot + "/scripts/gpu_check.sh --dry-run --out found");
+      shell("cd /usr && " + kSourceRoot + "/scripts/gpu/gpu_check.sh --dry-run --out found");
   ASSERT_EQ(lines_with(ended.output, "facts ").size(), 1u);
   EXPECT_THAT(lines_with(ended.output, "facts ")[0], HasSubstr(" /usr/found/facts.json"));
 }
 
 TEST(GpuCheckTest, AWrongOptionIsWrongUse) {
-  EXPECT_EQ(shell(kSourceRoot + "/scripts/gpu_check.sh --fast").code, 2);
-  EXPECT_EQ(shell(kSourceRoot + "/scripts/gpu_check.sh --out").code, 2);
+  EXPECT_EQ(shell(kSourceRoot + "/scripts/gpu/gpu_check.sh --fast").code, 2);
+  EXPECT_EQ(shell(kSourceRoot + "/scripts/gpu/gpu_check.sh --out").code, 2);
 }
 
 TEST(GpuCheckTest, WithoutADriverItSaysSoAndMeasuresNothing) {
   if (std::filesystem::exists("/proc/driver/nvidia/version")) GTEST_SKIP() << "there is a driver";
-  const Ended ended = shell(kSourceRoot + "/scripts/gpu_check.sh --out " + place("gpu_check_none"));
+  const Ended ended =
+      shell(kSourceRoot + "/scripts/gpu/gpu_check.sh --out " + place("gpu_check_none"));
   EXPECT_EQ(ended.code, 3);
   EXPECT_THAT(ended.output, ::testing::AnyOf(HasSubstr("no NVIDIA driver is loaded here"),
                                              HasSubstr("nvcc is missing here")));
@@ -230,7 +231,8 @@ TEST(GpuCheckTest, WithoutADriverItSaysSoAndMeasuresNothing) {
 
 TEST(ClusterScriptsTest, EachCanBeRead) {
   int scripts = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(kSourceRoot + "/scripts/clusters")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(kSourceRoot + "/scripts/data/clusters")) {
     const std::string path = entry.path().string();
     SCOPED_TRACE(path);
     if (!path.ends_with(".sh")) continue;
@@ -244,7 +246,7 @@ TEST(ClusterScriptsTest, TheJobOfKubernetesIsYaml) {
   if (shell("python3 -c 'import yaml'").code != 0) GTEST_SKIP() << "python3-yaml is missing";
   const Ended ended =
       shell("python3 -c 'import sys, yaml; print(yaml.safe_load(open(sys.argv[1]))[\"kind\"])' " +
-            kSourceRoot + "/scripts/clusters/kubernetes.yaml");
+            kSourceRoot + "/scripts/data/clusters/kubernetes.yaml");
   EXPECT_EQ(ended.output, "MPIJob\n");
 }
 
@@ -256,7 +258,7 @@ class GpuReportTest : public ::testing::Test {
     std::ofstream(folder_ + "/" + name) << value;
   }
   [[nodiscard]] Ended run(const std::string& arguments) const {
-    return shell("python3 " + kSourceRoot + "/scripts/gpu_report.py " + arguments);
+    return shell("python3 " + kSourceRoot + "/scripts/gpu/gpu_report.py " + arguments);
   }
   static json row(const std::string& plan, double predicted, double measured) {
     return {{"plan", "x/" + plan}, {"policy", "one-bucket"},         {"buckets", 1},
@@ -373,7 +375,8 @@ TEST_F(GpuReportTest, CollectivesOfSeveralGpusAreInTheOneFile) {
                                 {{{"collective", "send-recv"},
                                   {"ranks", 2},
                                   {"points", {{{"bytes", 67108864}, {"isolated_us", 1000.0}}}}}}}});
-  const Ended ended = shell("python3 " + kSourceRoot + "/scripts/gpu_report.py report " + folder_);
+  const Ended ended =
+      shell("python3 " + kSourceRoot + "/scripts/gpu/gpu_report.py report " + folder_);
   EXPECT_THAT(ended.output, HasSubstr("send-recv over 2, 4 CTAs: 64 MiB in 1000.0 us, 67.1 GB/s"));
   const json measured = json::parse(read_file(folder_ + "/measured.json"));
   EXPECT_EQ(measured.at("schema"), "dovetail.gpu_measured/1");

@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
+#include "answers/inputs.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "policies/policies.h"
-#include "predict/inputs.h"
+#include "schedule/policies/policies.h"
 #include "search/planner.h"
 
 namespace dovetail::cli {

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "tests/imports/nccl_tests_log.h"
+#include "tests/calibrate/logs/nccl_tests_log.h"
 
 namespace dovetail::cli {
 namespace {
@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 ValidateOptions public_tables() {
   return {.against = "public",
-          .folder = std::string(DOVETAIL_SOURCE_DIR) + "/yardsticks/data",
+          .folder = std::string(DOVETAIL_SOURCE_DIR) + "/answers/validation/data",
           .document = {}};
 }
 

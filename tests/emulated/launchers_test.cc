@@ -5,8 +5,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/json.h"
 #include "exec/training/program.h"
-#include "policies/policies.h"
 #include "schedule/plan_json.h"
+#include "schedule/policies/policies.h"
 #include "tests/cli/tool.h"
 #include "tests/exec/law.h"
 
@@ -115,7 +115,7 @@ TEST_F(LaunchersTest, AGpuCheckOfValuesRunsWithPrebuiltPrograms) {
   std::ofstream(folder() + "/dovetail_conformance");
   const testing::Ended ended =
       testing::run_command("DOVETAIL_EMULATED=devices=1 " DOVETAIL_SOURCE_DIR
-                           "/scripts/gpu_check.sh --gpus 1 --prebuilt " +
+                           "/scripts/gpu/gpu_check.sh --gpus 1 --prebuilt " +
                            folder() + " --only 'values-(tp|tp-pp)$' --out " + folder() + "/check");
   ASSERT_EQ(ended.code, 0) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("gpu_check: 0 steps failed"));

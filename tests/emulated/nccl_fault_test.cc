@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/cuda/tools.h"
 #include "exec/selftest/row.h"
-#include "policies/policies.h"
+#include "schedule/policies/policies.h"
 #include "tests/emulated/fixture.h"
 #include "tests/emulated/job.h"
 #include "tests/exec/programs.h"

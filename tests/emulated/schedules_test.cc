@@ -7,7 +7,7 @@
 #include "exec/cpu/job.h"
 #include "exec/measure.h"
 #include "exec/training/program.h"
-#include "policies/policies.h"
+#include "schedule/policies/policies.h"
 #include "tests/emulated/fixture.h"
 #include "tests/emulated/job.h"
 #include "tests/exec/ahead.h"

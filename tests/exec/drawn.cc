@@ -7,9 +7,9 @@
 #include "base/error.h"
 #include "base/random.h"
 #include "exec/legal.h"
-#include "lower/lower.h"
+#include "schedule/lower/lower.h"
+#include "schedule/verify/verify.h"
 #include "tests/support/random_language.h"
-#include "verify/verify.h"
 
 #include <gtest/gtest.h>
 

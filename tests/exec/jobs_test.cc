@@ -2,7 +2,7 @@
 // compared with what it must be; and a wrong element is found in every kind of message.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "jobs/job.h"
+#include "models/networks/job.h"
 
 #include <gtest/gtest.h>
 
@@ -22,11 +22,11 @@
 #include "exec/cpu/transport.h"
 #include "exec/legal.h"
 #include "exec/values/dataflow.h"
-#include "jobs/decisions.h"
-#include "jobs/program.h"
-#include "jobs/text.h"
-#include "lower/lower.h"
-#include "policies/policies.h"
+#include "models/networks/decisions.h"
+#include "models/networks/program.h"
+#include "models/networks/text.h"
+#include "schedule/lower/lower.h"
+#include "schedule/policies/policies.h"
 #include "tests/exec/programs.h"
 
 namespace dovetail::exec::testing {
@@ -36,11 +36,11 @@ using schedule::CollectiveWork;
 using schedule::Command;
 using schedule::ScheduledProgram;
 
-// "tiny_llama:tp=2": the model of tests/jobs/data of that name, every type f32.
+// "tiny_llama:tp=2": the model of tests/models/networks/data of that name, every type f32.
 ScheduledProgram plan_of_job(const std::string& text) {
   const std::size_t colon = text.find(':');
   const jobs::Job job =
-      jobs::parse_job(DOVETAIL_SOURCE_DIR "/tests/jobs/data/" + text.substr(0, colon) +
+      jobs::parse_job(DOVETAIL_SOURCE_DIR "/tests/models/networks/data/" + text.substr(0, colon) +
                       "/config.json" + text.substr(colon) + ",dtype=f32");
   schedule::Plan source;
   source.program = jobs::program_of(job);

@@ -2,8 +2,8 @@
 // exact gradients, and the same plan with one command lost or changed is found out.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "lower/pipeline/assign.h"
-#include "policies/policies.h"
+#include "schedule/lower/pipeline/assign.h"
+#include "schedule/policies/policies.h"
 #include "schedule/transfers.h"
 #include "tests/exec/programs.h"
 #include "tests/support/program_builder.h"

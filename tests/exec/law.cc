@@ -5,7 +5,7 @@
 #include "tests/exec/law.h"
 
 #include "base/error.h"
-#include "policies/policies.h"
+#include "schedule/policies/policies.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/exec/law.h"
 
-#include "policies/policies.h"
+#include "schedule/policies/policies.h"
 #include "tests/support/cases.h"
 
 #include <gtest/gtest.h>

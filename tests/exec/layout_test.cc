@@ -7,9 +7,9 @@
 #include "exec/compute_only.h"
 #include "exec/cuda/stand_in.h"
 #include "exec/device/message.h"
-#include "policies/policies.h"
+#include "schedule/policies/policies.h"
+#include "schedule/verify/verify.h"
 #include "tests/exec/programs.h"
-#include "verify/verify.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

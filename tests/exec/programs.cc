@@ -8,7 +8,7 @@
 #include "exec/cpu/job.h"
 #include "exec/launch/local_ranks.h"
 #include "exec/measure.h"
-#include "lower/lower.h"
+#include "schedule/lower/lower.h"
 #include "schedule/transfers.h"
 
 #include <algorithm>

@@ -11,7 +11,8 @@
 #include "base/random.h"
 #include "exec/legal.h"
 #include "exec/values/dataflow.h"
-#include "lower/lower.h"
+#include "schedule/lower/lower.h"
+#include "schedule/verify/verify.h"
 #include "tests/exec/drawn.h"
 #include "tests/exec/law.h"
 #include "tests/exec/programs.h"
@@ -19,7 +20,6 @@
 #include "tests/support/programs.h"
 #include "tests/support/random_language.h"
 #include "tests/support/tensor_parallel.h"
-#include "verify/verify.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,8 +8,8 @@
 #include "exec/launch/local_ranks.h"
 #include "exec/ops/training_ops.h"
 #include "exec/run.h"
-#include "lower/lower.h"
-#include "verify/verify.h"
+#include "schedule/lower/lower.h"
+#include "schedule/verify/verify.h"
 
 #include <gtest/gtest.h>
 

@@ -14,15 +14,15 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "frameworks/framework.h"
-#include "lower/lower.h"
-#include "policies/policies.h"
+#include "schedule/lower/lower.h"
 #include "schedule/place_names.h"
+#include "schedule/policies/policies.h"
+#include "schedule/verify/verify.h"
 #include "sim/steady.h"
 #include "tests/cli/tool.h"
 #include "tests/support/errors.h"
 #include "tests/support/program_builder.h"
 #include "tests/support/programs.h"
-#include "verify/verify.h"
 
 namespace dovetail::frameworks {
 namespace {

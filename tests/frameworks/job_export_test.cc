@@ -18,7 +18,7 @@
 #include "base/json.h"
 #include "base/random.h"
 #include "frameworks/jobs/job_source.h"
-#include "jobs/text.h"
+#include "models/networks/text.h"
 #include "tests/cli/tool.h"
 #include "tests/support/errors.h"
 #include "tests/support/golden.h"

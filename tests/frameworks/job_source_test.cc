@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "frameworks/jobs/shell.h"
 #include "frameworks/jobs/toml.h"
-#include "jobs/text.h"
+#include "models/networks/text.h"
 #include "tests/support/errors.h"
 
 namespace dovetail::frameworks {

@@ -5,7 +5,7 @@
 //   cmake --build build-fuzz --target fuzz_readers
 //   DOVETAIL_READER=nccl-tests build-fuzz/fuzz_readers -max_total_time=1800 found tests/fuzz/corpus/nccl-tests
 //
-// scripts/fuzz.sh does that for every reader in turn. Every second change is of tokens (token_mutator.h).
+// scripts/checks/fuzz.sh does that for every reader in turn. Every second change is of tokens (token_mutator.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"

@@ -1,12 +1,12 @@
 // Rates of attention kernels: at what was measured, between it and beyond it, and what a Roofline makes of them.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "models/attention_table.h"
+#include "models/rates/attention_table.h"
 
 #include <gtest/gtest.h>
 
-#include "models/gemm_table.h"
-#include "models/op_model.h"
+#include "models/rates/gemm_table.h"
+#include "models/rates/op_model.h"
 
 namespace dovetail::models {
 namespace {

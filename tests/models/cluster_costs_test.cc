@@ -1,7 +1,7 @@
 // Costs made from a cluster: ops, collectives, copies, and what is said about them.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "models/cluster.h"
+#include "models/clusters/cluster.h"
 
 #include "base/error.h"
 #include "tests/models/small_cluster.h"

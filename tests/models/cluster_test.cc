@@ -1,7 +1,7 @@
 // Cluster files: reading, writing, finding, and the ones that we ship.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "models/cluster.h"
+#include "models/clusters/cluster.h"
 
 #include "base/error.h"
 #include "tests/models/small_cluster.h"

@@ -2,7 +2,7 @@
 // interval holds what real machines took.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "models/collective_estimate.h"
+#include "models/rates/collective_estimate.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/cluster.h"
+#include "models/clusters/cluster.h"
 
 namespace dovetail::models {
 namespace {

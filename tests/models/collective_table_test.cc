@@ -1,11 +1,11 @@
 // Collective tables: reading between points, choosing how, the monotone hull.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "models/collective_table.h"
+#include "models/rates/collective_table.h"
 
 #include "base/error.h"
 #include "base/random.h"
-#include "models/cluster.h"
+#include "models/clusters/cluster.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,16 +1,16 @@
 // Costs as a value: compared, sampled, printed, written and read.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "models/costs.h"
+#include "models/costs/costs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <sstream>
 
-#include "models/cluster.h"
-#include "models/costs_json.h"
-#include "models/workload.h"
+#include "models/clusters/cluster.h"
+#include "models/costs/costs_json.h"
+#include "models/workloads/workload.h"
 #include "tests/models/small_cluster.h"
 #include "tests/support/errors.h"
 

@@ -1,7 +1,7 @@
 // The alpha-beta fit: known lines, relative weights, coefficients that must not be negative.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "models/fit.h"
+#include "models/rates/fit.h"
 
 #include "base/error.h"
 

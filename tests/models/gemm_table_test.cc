@@ -1,7 +1,7 @@
 // Measured matrix products: what a table gives back, what lies between its rows, and how far that is from rows left out.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "models/gemm_table.h"
+#include "models/rates/gemm_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "models/cluster.h"
-#include "models/gemm_files.h"
-#include "models/op_model.h"
+#include "models/clusters/cluster.h"
+#include "models/rates/gemm_files.h"
+#include "models/rates/op_model.h"
 
 namespace dovetail::models {
 namespace {

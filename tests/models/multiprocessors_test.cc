@@ -1,14 +1,14 @@
 // What collectives take of a GPU: thread blocks by NCCL's rule, memory traffic of a ring, and how slow few blocks are.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "models/multiprocessors.h"
+#include "models/costs/multiprocessors.h"
 
 #include <gmock/gmock.h>
 
 #include <map>
 
 #include "base/error.h"
-#include "models/cluster.h"
+#include "models/clusters/cluster.h"
 
 namespace dovetail::models {
 namespace {

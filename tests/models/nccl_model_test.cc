@@ -1,7 +1,7 @@
 // NCCL's estimate, held against what NCCL itself printed and against its formulas by hand.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "models/nccl_model.h"
+#include "models/costs/nccl_model.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Measured profiles: what is refused, and tables that a noisy measurement gives.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "models/profile.h"
+#include "models/workloads/profile.h"
 
 #include "base/json_reader.h"
 #include "tests/support/errors.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "models/cluster.h"
+#include "models/clusters/cluster.h"
 
 namespace dovetail::models {
 

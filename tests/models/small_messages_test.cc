@@ -1,8 +1,8 @@
 // What a table says below its first size: every shipped table of GPUs is cut at 8 MiB, and the sizes that it had below
-// are predicted; the errors are those that models/cluster.h states.
+// are predicted; the errors are those that models/clusters/cluster.h states.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "models/cluster.h"
+#include "models/clusters/cluster.h"
 
 #include "tests/models/small_cluster.h"
 

@@ -1,7 +1,7 @@
 // Repetitions that stand in for timed work.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "models/stand_in.h"
+#include "models/clusters/stand_in.h"
 
 #include "base/error.h"
 #include "tests/support/errors.h"

@@ -1,7 +1,7 @@
 // Links that are fitted to tables: what made the tables is found again, and worlds that the fit did not see are met.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "models/topology_fit.h"
+#include "models/clusters/topology_fit.h"
 
 #include "tests/support/errors.h"
 

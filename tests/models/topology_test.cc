@@ -2,11 +2,11 @@
 // more nodes take longer, and tables that the model was not made from are met as stated in topology.h.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "models/topology.h"
+#include "models/costs/topology.h"
 
 #include "base/statistics.h"
-#include "models/cluster.h"
-#include "models/costs_json.h"
+#include "models/clusters/cluster.h"
+#include "models/costs/costs_json.h"
 #include "tests/models/small_cluster.h"
 #include "tests/support/errors.h"
 

@@ -1,13 +1,13 @@
 // What is asked of a machine: as text and back, and what it does to costs.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "models/what_if.h"
+#include "models/costs/what_if.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "models/costs.h"
+#include "models/costs/costs.h"
 
 namespace dovetail::models {
 namespace {

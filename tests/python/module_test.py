@@ -1,6 +1,6 @@
 """The installed module against the installed command: the same figures, the same sentences, values that hold what documents say.
 
-Run by scripts/check_python.py, outside the source tree; DOVETAIL_SOURCE is that tree.
+Run by scripts/checks/check_python.py, outside the source tree; DOVETAIL_SOURCE is that tree.
 
 SPDX-License-Identifier: Apache-2.0
 """

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/program.h"
 
-#include "tests/verify/verify_programs.h"
+#include "tests/schedule/verify/verify_programs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,9 +6,9 @@
 #include "tests/support/random_language.h"
 #include "base/error.h"
 #include "exec/training/program.h"
-#include "lower/lower.h"
+#include "schedule/lower/lower.h"
+#include "schedule/verify/verify.h"
 #include "tests/support/cases.h"
-#include "verify/verify.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/verify/verify_programs.h"
+#include "tests/schedule/verify/verify_programs.h"
 
 namespace dovetail::schedule::verify_test {
 namespace {

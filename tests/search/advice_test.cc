@@ -25,12 +25,12 @@
 
 #include "base/error.h"
 #include "base/json_reader.h"
-#include "diagnose/workload.h"
 #include "frameworks/framework.h"
-#include "models/cluster.h"
-#include "models/profile.h"
-#include "models/zoo.h"
-#include "tests/imports/kineto/traces.h"
+#include "models/clusters/cluster.h"
+#include "models/networks/zoo.h"
+#include "models/workloads/profile.h"
+#include "recordings/diagnose/workload.h"
+#include "tests/recordings/kineto/traces.h"
 #include "tests/support/cases.h"
 
 namespace dovetail::search {

@@ -7,9 +7,9 @@
 
 #include <array>
 
-#include "models/cluster.h"
-#include "models/workload.h"
-#include "policies/policies.h"
+#include "models/clusters/cluster.h"
+#include "models/workloads/workload.h"
+#include "schedule/policies/policies.h"
 
 namespace dovetail::search {
 namespace {

@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "policies/policies.h"
+#include "schedule/policies/policies.h"
 #include "search/step_model.h"
 #include "tests/support/placements.h"
 #include "tests/support/programs.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "models/scaled_costs.h"
+#include "models/costs/scaled_costs.h"
 #include "search/same_kind.h"
 #include "tests/support/programs.h"
 

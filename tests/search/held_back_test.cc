@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "models/cluster.h"
-#include "policies/policies.h"
+#include "models/clusters/cluster.h"
+#include "schedule/policies/policies.h"
 #include "schedule/program_json.h"
 #include "search/planner.h"
 

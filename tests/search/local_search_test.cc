@@ -8,14 +8,14 @@
 #include <algorithm>
 #include <string>
 
-#include "lower/lower.h"
-#include "models/cluster.h"
-#include "models/zoo.h"
-#include "policies/policies.h"
+#include "models/clusters/cluster.h"
+#include "models/networks/zoo.h"
+#include "schedule/lower/lower.h"
+#include "schedule/policies/policies.h"
+#include "schedule/verify/verify.h"
 #include "search/planner.h"
 #include "search/schedule_memo.h"
 #include "sim/steady.h"
-#include "verify/verify.h"
 
 namespace dovetail::search {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "models/profile.h"
+#include "models/workloads/profile.h"
 #include "search/planner.h"
 
 namespace dovetail::search {
@@ -24,7 +24,7 @@ using Ends = std::vector<std::size_t>;
 // GoogLeNet's layers as they were logged on 8 nodes.
 models::Profile googlenet() {
   return models::read_profile(
-      JsonFile(DOVETAIL_SOURCE_DIR "/yardsticks/data/googlenet-k80x8.json"));
+      JsonFile(DOVETAIL_SOURCE_DIR "/answers/validation/data/googlenet-k80x8.json"));
 }
 
 PartitionProblem problem_of(const models::Profile& profile) {

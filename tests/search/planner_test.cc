@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "lower/lower.h"
-#include "models/collective_table.h"
+#include "models/rates/collective_table.h"
+#include "schedule/lower/lower.h"
 #include "tests/support/programs.h"
 
 namespace dovetail::search {

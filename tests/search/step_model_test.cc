@@ -14,16 +14,16 @@
 #include <variant>
 #include <vector>
 
-#include "lower/lower.h"
-#include "lower/pipeline/assign.h"
-#include "models/cluster.h"
-#include "models/zoo.h"
-#include "policies/policies.h"
+#include "models/clusters/cluster.h"
+#include "models/networks/zoo.h"
+#include "schedule/lower/lower.h"
+#include "schedule/lower/pipeline/assign.h"
+#include "schedule/policies/policies.h"
+#include "schedule/verify/verify.h"
 #include "sim/steady.h"
 #include "tests/support/placements.h"
 #include "tests/support/programs.h"
 #include "tests/support/tensor_parallel.h"
-#include "verify/verify.h"
 
 namespace dovetail::search {
 namespace {

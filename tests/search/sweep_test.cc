@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "models/cluster.h"
-#include "models/zoo.h"
-#include "policies/policies.h"
+#include "models/clusters/cluster.h"
+#include "models/networks/zoo.h"
+#include "schedule/policies/policies.h"
 #include "search/planner.h"
 
 namespace dovetail::search {

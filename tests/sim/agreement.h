@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "models/costs.h"
+#include "models/costs/costs.h"
 #include "schedule/scheduled_program.h"
 #include "sim/compile.h"
 

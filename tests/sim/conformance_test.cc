@@ -4,10 +4,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "schedule/verify/verify.h"
 #include "sim/compile.h"
 #include "sim/player.h"
 #include "tests/support/dag_program.h"
-#include "verify/verify.h"
 
 namespace dovetail::sim {
 namespace {

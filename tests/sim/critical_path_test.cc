@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "lower/lower.h"
+#include "schedule/lower/lower.h"
 #include "tests/support/programs.h"
 
 namespace dovetail::sim {

@@ -15,15 +15,15 @@
 #include <vector>
 
 #include "base/json.h"
-#include "lower/lower.h"
-#include "lower/pipeline/assign.h"
-#include "policies/policies.h"
+#include "schedule/lower/lower.h"
+#include "schedule/lower/pipeline/assign.h"
+#include "schedule/policies/policies.h"
+#include "schedule/verify/verify.h"
 #include "sim/simulate.h"
 #include "tests/support/perfetto_rules.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"
 #include "traces/perfetto.h"
-#include "verify/verify.h"
 
 namespace dovetail::sim {
 namespace {

@@ -3,13 +3,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "lower/lower.h"
+#include "schedule/lower/lower.h"
+#include "schedule/verify/verify.h"
+#include "sim/edits.h"
 #include "sim/player.h"
 #include "sim/simulate.h"
-#include "step/edits.h"
 #include "tests/sim/agreement.h"
 #include "tests/support/programs.h"
-#include "verify/verify.h"
 
 namespace dovetail::sim {
 namespace {

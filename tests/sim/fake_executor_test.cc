@@ -10,7 +10,7 @@
 #include "exec/fake/fake_backend.h"
 #include "exec/measured_trace.h"
 #include "exec/run.h"
-#include "lower/lower.h"
+#include "schedule/lower/lower.h"
 #include "schedule/visit.h"
 #include "sim/simulate.h"
 #include "tests/support/programs.h"

@@ -1,7 +1,7 @@
 // A better machine never makes a step slower, and a little noise makes little difference, on random programs and machines.
 //
 // Where a collective takes longer alone than in a queue, one that ends earlier may leave the next one alone
-// (models/costs.h): so much, and no more, may a better machine cost.
+// (models/costs/costs.h): so much, and no more, may a better machine cost.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "lower/lower.h"
+#include "schedule/lower/lower.h"
 #include "sim/simulate.h"
 #include "tests/support/cases.h"
 #include "tests/support/programs.h"

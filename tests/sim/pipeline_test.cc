@@ -9,10 +9,10 @@
 #include <variant>
 #include <vector>
 
-#include "lower/lower.h"
+#include "schedule/lower/lower.h"
 #include "sim/simulate.h"
 #include "sim/steady.h"
-#include "tests/lower/pipeline_programs.h"
+#include "tests/schedule/lower/pipeline_programs.h"
 #include "tests/sim/role_programs.h"
 #include "tests/support/oracle.h"
 #include "tests/support/pipeline_slack.h"

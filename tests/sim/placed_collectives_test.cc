@@ -9,9 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "lower/lower.h"
-#include "policies/policies.h"
+#include "schedule/lower/lower.h"
 #include "schedule/plan_json.h"
+#include "schedule/policies/policies.h"
+#include "schedule/verify/verify.h"
 #include "sim/simulate.h"
 #include "tests/sim/agreement.h"
 #include "tests/support/errors.h"
@@ -19,7 +20,6 @@
 #include "tests/support/random_language.h"
 #include "tests/support/tensor_parallel.h"
 #include "traces/metrics.h"
-#include "verify/verify.h"
 
 namespace dovetail::sim {
 namespace {

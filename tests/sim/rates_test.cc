@@ -12,8 +12,9 @@
 #include <vector>
 
 #include "base/json_reader.h"
-#include "lower/lower.h"
-#include "models/profile.h"
+#include "models/workloads/profile.h"
+#include "schedule/lower/lower.h"
+#include "schedule/verify/verify.h"
 #include "sim/interval.h"
 #include "sim/simulate.h"
 #include "tests/sim/agreement.h"
@@ -21,7 +22,6 @@
 #include "tests/support/cases.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"
-#include "verify/verify.h"
 
 namespace dovetail::sim {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/random.h"
-#include "lower/pipeline/order.h"
-#include "models/costs.h"
+#include "models/costs/costs.h"
+#include "schedule/lower/pipeline/order.h"
 #include "schedule/scheduled_program.h"
 #include "schedule/transfers.h"
 #include "tests/support/program_builder.h"

@@ -9,7 +9,7 @@
 #include <chrono>
 
 #include "base/error.h"
-#include "lower/lower.h"
+#include "schedule/lower/lower.h"
 #include "sim/compile.h"
 #include "sim/disturbed.h"
 #include "tests/support/oracle.h"

@@ -10,8 +10,8 @@
 
 #include "base/random.h"
 #include "base/statistics.h"
-#include "lower/lower.h"
-#include "policies/policies.h"
+#include "schedule/lower/lower.h"
+#include "schedule/policies/policies.h"
 #include "sim/steady.h"
 #include "tests/support/programs.h"
 

@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "lower/lower.h"
-#include "models/cluster.h"
-#include "models/workload.h"
+#include "models/clusters/cluster.h"
+#include "models/workloads/workload.h"
+#include "schedule/lower/lower.h"
 #include "tests/sim/role_programs.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"

@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "lower/lower.h"
+#include "schedule/lower/lower.h"
+#include "schedule/verify/verify.h"
 #include "sim/simulate.h"
 #include "tests/sim/agreement.h"
 #include "tests/support/oracle.h"
 #include "tests/support/program_builder.h"
 #include "tests/support/programs.h"
 #include "traces/metrics.h"
-#include "verify/verify.h"
 
 namespace dovetail::sim {
 namespace {

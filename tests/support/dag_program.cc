@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "lower/lower.h"
-#include "policies/policies.h"
+#include "schedule/lower/lower.h"
+#include "schedule/policies/policies.h"
 #include "tests/support/programs.h"
 
 namespace dovetail::support {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/units.h"
-#include "lower/pipeline/order.h"
+#include "schedule/lower/pipeline/order.h"
 
 namespace dovetail::schedule {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/random.h"
-#include "models/costs.h"
-#include "policies/policies.h"
+#include "models/costs/costs.h"
+#include "schedule/policies/policies.h"
 #include "schedule/program.h"
 
 namespace dovetail::testing {

@@ -13,7 +13,7 @@
 #include "base/random.h"
 #include "schedule/schedule.h"
 #include "schedule/scheduled_program.h"
-#include "verify/verify.h"
+#include "schedule/verify/verify.h"
 
 namespace dovetail::testing {
 

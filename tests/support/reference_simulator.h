@@ -18,7 +18,7 @@
 #include <map>
 #include <tuple>
 
-#include "models/costs.h"
+#include "models/costs/costs.h"
 #include "schedule/scheduled_program.h"
 
 namespace dovetail::testing {

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/reshard_memory.h"
 
-#include "reshard/blocks.h"
+#include "schedule/reshard/blocks.h"
 #include "schedule/visit.h"
 
 #include <algorithm>

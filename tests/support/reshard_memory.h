@@ -8,7 +8,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "reshard/plan.h"
+#include "schedule/reshard/plan.h"
 
 #include <map>
 #include <optional>

@@ -1,0 +1,69 @@
+// What a job's step takes on a cluster: its Program, lowered by its own decisions, played until it repeats, and
+// the figures that it gives.
+//
+//   JobPrediction found = predict_job(parse_job("llama3_8b:dp_shard=8"), cluster);
+//   found.step; found.figures.mfu; found.stages[0].exposed_of(For::DataParallel); found.fits()
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "answers/step_parts.h"
+#include "answers/step_range.h"
+#include "base/units.h"
+#include "models/clusters/cluster.h"
+#include "models/costs/costs.h"
+#include "models/networks/figures.h"
+#include "models/networks/job.h"
+#include "models/networks/memory.h"
+#include "schedule/scheduled_program.h"
+
+namespace dovetail::predict {
+
+struct JobPrediction {
+  jobs::Job job;
+  std::string policy;
+  Duration step{};
+  jobs::Figures figures = {};
+  std::vector<StageParts> stages = {};
+  std::vector<jobs::StageMemory> memory = {};    // of each stage
+  std::optional<Bytes> capacity = std::nullopt;  // of a device; absent: unknown
+  const PublicError* error = nullptr;            // of such steps; null: unknown
+
+  // The stage that communicates and computes longest, so has the least bubble.
+  [[nodiscard]] const StageParts& busiest() const;
+  [[nodiscard]] Bytes peak() const;  // of the fullest stage
+  // Whether every stage has room; true where nothing is known of the device.
+  [[nodiscard]] bool fits() const { return !capacity || peak() <= *capacity; }
+};
+
+// How gradients travel where somebody wrote that himself, in place of what the job decides.
+struct OwnTravel {
+  std::string policy =
+      {};  // words of policies (models/networks/decisions.h); empty: as the job decides
+  bool synchronous = false;  // compute waits for each reduction where it is launched
+  friend bool operator==(const OwnTravel&, const OwnTravel&) = default;
+};
+
+// Throws InputError where the cluster has too few ranks, or no time for an op or a collective. The step of many
+// micro-batches follows from three of few where each further one adds the same: exactly, or to within a thousandth above
+// 10,000 layers x micro-batches.
+JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
+                          const OwnTravel& own = {});
+
+// Its commands by its own decisions, and what they cost. Throws as predict_job does.
+struct LoweredJob {
+  schedule::ScheduledProgram program;
+  models::Costs costs;
+};
+LoweredJob lower_job(const jobs::Job& job, const models::Cluster& cluster,
+                     const OwnTravel& own = {});
+
+// The rate against which the job's products count; absent where the cluster does not say.
+std::optional<FlopPerSecond> peak_rate(const jobs::Job& job, const models::Cluster& cluster);
+
+}  // namespace dovetail::predict

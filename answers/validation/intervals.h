@@ -1,0 +1,61 @@
+// How far a step may lie from its prediction, by what others measured elsewhere: a row is judged by the other yardsticks' rows.
+//
+//   Intervals found = score_intervals(steps);      // steps_of each yardstick
+//   found.all[0]                                   // measured / predicted, of steps on one node: 5th, 50th, 95th percentile
+//   found.coverage                                 // of each yardstick: how many of its rows lie in what the others say
+//
+// Every yardstick weighs the same, however many rows it has; those with fewer than five rows in one place say nothing. Rows whose error
+// has a cause of their own (Row::own_cause) say nothing either, and are judged apart.
+// Two steps of one group share most of their error, so what their ratio may be off by is told by pairs of rows.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "answers/validation/yardstick.h"
+
+namespace dovetail::yardsticks {
+
+struct StepOf {
+  std::string yardstick;
+  std::string own_cause = {};  // Row::own_cause
+  std::string group = {};      // Row::group; "": ranked against no other
+  bool one_node = false;
+  double predicted = 0, measured = 0;  // above 0, in one unit
+};
+
+// Rows that are jobs which can run, have a step and are priced.
+std::vector<StepOf> steps_of(const Yardstick& yardstick, const StepPredictor& predict);
+
+// Quantiles of measured / predicted.
+struct Range {
+  double p5 = 1, p50 = 1, p95 = 1;
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
+struct Coverage {
+  std::string yardstick;
+  std::string own_cause = {};  // of rows that are judged apart
+  bool one_node = false;
+  std::int64_t rows = 0, inside = 0;
+  std::optional<Range> own = {};  // absent: too few rows
+  Range others = {};
+  // Of pairs of one group: nine of ten ratios of two steps are predicted to within a factor of `apart`.
+  std::int64_t pairs = 0, pairs_inside = 0;
+  std::optional<double> apart = {};  // absent: too few rows
+  double others_apart = 1;
+};
+
+struct Intervals {
+  std::array<Range, 2> all = {};         // on one node, on several
+  std::array<double, 2> apart = {1, 1};  // likewise
+  std::vector<Coverage> coverage = {};   // where other yardsticks say something
+};
+Intervals score_intervals(const std::vector<StepOf>& steps);
+
+}  // namespace dovetail::yardsticks

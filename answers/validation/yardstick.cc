@@ -1,0 +1,34 @@
+// What all sources share: the list of them, and how a row gets its job.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "answers/validation/yardstick.h"
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace dovetail::yardsticks {
+
+void set_job(Row& row, jobs::Job job) {
+  try {
+    complete(job, row.name);
+    row.job = std::move(job);
+  } catch (const InputError& error) {
+    row.no_job = std::string(error.what()).substr(row.name.size() + 2);
+  }
+}
+
+std::vector<Yardstick> load_yardsticks(const std::string& folder) {
+  return {nanotron(folder), torchtitan(folder), simumax(folder),         simumax_own(folder),
+          duoan(folder),    damek(folder),      megatron_bridge(folder), mlperf(folder)};
+}
+
+std::map<std::string, std::int64_t> without_job(const Yardstick& yardstick) {
+  std::map<std::string, std::int64_t> reasons;
+  for (const Row& row : yardstick.rows) {
+    if (!row.no_job.empty()) ++reasons[row.no_job];
+  }
+  return reasons;
+}
+
+}  // namespace dovetail::yardsticks

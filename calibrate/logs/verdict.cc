@@ -1,0 +1,135 @@
+// Lays a measured table beside a shipped one, looks for dips along its sizes, and finds half of its peak.
+//
+// Half of the peak is looked for from the small sizes up: a dip further on does not move it.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "calibrate/logs/verdict.h"
+
+#include "base/decimal.h"
+#include "base/error.h"
+#include "calibrate/logs/collective_log.h"
+#include "calibrate/logs/gpus.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+namespace dovetail::imports {
+namespace {
+
+using models::CollectivePoint;
+
+const std::vector<CollectivePoint>& measured_points(const models::CollectiveSeries& series) {
+  return std::get<std::vector<CollectivePoint>>(series.times);
+}
+
+double algorithm_rate(const CollectivePoint& point) {
+  return algorithm_bandwidth(point.bytes, point.isolated);
+}
+
+Beside beside(double ratio) {
+  if (ratio < 1 - kAlikeShare) return Beside::Slower;
+  return ratio > 1 + kAlikeShare ? Beside::Faster : Beside::Alike;
+}
+
+std::string verdict_words(const SizeVerdict& verdict) {
+  std::string words;
+  if (verdict.other_gb_s) {
+    const std::string change =
+        fixed(100 * (verdict.bus_gb_s / *verdict.other_gb_s - 1), 0, "+") + " %";
+    words = verdict.beside == Beside::Slower   ? "slower: " + change
+            : verdict.beside == Beside::Faster ? "faster: " + change
+                                               : change;
+  }
+  if (verdict.dips) words += words.empty() ? "dip" : ", dip";
+  return words;
+}
+
+}  // namespace
+
+std::optional<models::Cluster> shipped_like(const std::string& gpu,
+                                            const models::CollectiveSeries& series,
+                                            const std::string& data_dir) {
+  const std::optional<Gpu> known = find_gpu(gpu);
+  if (!known) return std::nullopt;
+  const std::string family(known->name.substr(0, known->name.find('-')));
+  const std::string name = family + "x" + std::to_string(series.ranks);
+  if (!models::is_shipped_cluster(name, data_dir)) return std::nullopt;
+  try {
+    models::Cluster cluster = models::load_cluster(name, data_dir);
+    const auto price = models::collective_price(
+        cluster, {series.collective, series.ranks, series.nodes.value_or(0)});
+    return price ? std::optional(std::move(cluster)) : std::nullopt;
+  } catch (const InputError&) {  // a family that has no machine of so many ranks
+    return std::nullopt;
+  }
+}
+
+std::vector<SizeVerdict> verdicts(const models::CollectiveSeries& series,
+                                  const models::Cluster* other) {
+  std::optional<models::CollectiveTable> table;
+  bool is_measured = false;
+  if (other != nullptr) {
+    const models::CollectiveKey key{series.collective, series.ranks, series.nodes.value_or(0)};
+    table = models::collective_table(*other, key);
+    is_measured = models::collective_assumption(*other, key).empty();
+  }
+  const double factor = bus_factor(series.collective, series.ranks);
+  std::vector<SizeVerdict> all;
+  double reached = 0;
+  for (const CollectivePoint& point : measured_points(series)) {
+    SizeVerdict verdict{.bus_gb_s = factor * algorithm_rate(point)};
+    if (table) {
+      verdict.other_gb_s =
+          factor * algorithm_bandwidth(point.bytes, table->time(point.bytes).isolated);
+      if (is_measured) verdict.beside = beside(verdict.bus_gb_s / *verdict.other_gb_s);
+    }
+    verdict.dips = verdict.bus_gb_s < kDipShare * reached;
+    reached = std::max(reached, verdict.bus_gb_s);
+    verdict.words = verdict_words(verdict);
+    all.push_back(std::move(verdict));
+  }
+  return all;
+}
+
+std::optional<HalfBandwidth> half_bandwidth(const models::CollectiveSeries& series) {
+  const std::vector<CollectivePoint>& points = measured_points(series);
+  if (points.size() < 2) return std::nullopt;
+  HalfBandwidth found;
+  for (const CollectivePoint& point : points) {
+    found.peak_gb_s = std::max(found.peak_gb_s, algorithm_rate(point));
+  }
+  constexpr double kRises = 1.1;
+  found.still_rises =
+      algorithm_rate(points.back()) > kRises * algorithm_rate(points[points.size() - 2]);
+  const double half = found.peak_gb_s / 2;
+  const auto there = std::ranges::find_if(
+      points, [half](const CollectivePoint& point) { return algorithm_rate(point) >= half; });
+  found.bytes = there->bytes;
+  found.is_below = there == points.begin();
+  if (found.is_below) return found;
+  const CollectivePoint& before = *std::prev(there);
+  const double share =
+      (half - algorithm_rate(before)) / (algorithm_rate(*there) - algorithm_rate(before));
+  const double log_size = std::lerp(std::log(static_cast<double>(before.bytes.count())),
+                                    std::log(static_cast<double>(there->bytes.count())), share);
+  found.bytes = Bytes(std::llround(std::exp(log_size)));
+  return found;
+}
+
+std::string fusing_in_words(const models::CollectiveSeries& series) {
+  const std::optional<HalfBandwidth> half = half_bandwidth(series);
+  if (!half) return "";
+  const std::string what = std::string(to_string(series.collective)) + " over " +
+                           std::to_string(series.ranks) + " ranks has half of its " +
+                           fixed(half->peak_gb_s, 1) + " GB/s (algbw)";
+  const std::string rises =
+      half->still_rises ? "; it still rises at the largest size, so its peak is higher" : "";
+  if (half->is_below) {
+    return "fuse above " + to_string(half->bytes) +
+           " or less: at this size, the smallest measured, " + what + " already" + rises;
+  }
+  return "fuse above " + to_string(half->bytes) + " on this machine: from there on " + what + rises;
+}
+
+}  // namespace dovetail::imports

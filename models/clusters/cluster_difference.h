@@ -1,0 +1,34 @@
+// Two clusters laid side by side: the bus bandwidth of every collective that both have measured, size by size.
+//
+//   for (const ClusterRow& row : rows_of_both(before, after)) row.ratio();    // 0.97: the second is 3 % slower
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "models/clusters/cluster.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dovetail::models {
+
+struct ClusterRow {
+  schedule::Collective collective = schedule::Collective::AllReduce;
+  std::int64_t ranks = 1;
+  Bytes bytes{};
+  double first_gb_s = 0,
+         second_gb_s = 0;  // bus bandwidth as nccl-tests defines it, 10^9 bytes per second
+
+  [[nodiscard]] double ratio() const { return second_gb_s / first_gb_s; }
+};
+
+// Tables over as many ranks that both have, at the sizes of either that both cover; between measured sizes on the line that
+// predictions take. In the order of the first one's tables, sizes rising.
+std::vector<ClusterRow> rows_of_both(const Cluster& first, const Cluster& second);
+
+// "all-gather over 8 ranks": tables that only `one` has.
+std::vector<std::string> only_in(const Cluster& one, const Cluster& other);
+
+}  // namespace dovetail::models

@@ -1,0 +1,162 @@
+// Finds cluster files by name: one machine a file, or a family of machines of one kind of node.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "base/error.h"
+#include "base/file.h"
+#include "models/clusters/cluster.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace dovetail::models {
+namespace {
+
+// "h100" of "h100x8": letters, then digits, then an x.
+std::string gpu_of(std::string_view name) {
+  const std::size_t digits = name.find_first_of("0123456789");
+  if (digits == std::string_view::npos) return {};
+  const std::size_t end = name.find_first_not_of("0123456789", digits);
+  const bool is_counted = end != std::string_view::npos && name[end] == 'x';
+  return is_counted ? std::string(name.substr(0, end + 1)) : std::string();
+}
+
+// "h100" and 64 of "h100x64".
+struct FamilyMember {
+  std::string family;
+  std::int64_t ranks = 0;
+};
+
+std::optional<FamilyMember> member_named(std::string_view name) {
+  const std::size_t x = name.rfind('x');
+  if (x == std::string_view::npos || x == 0) return std::nullopt;
+  const std::string_view digits = name.substr(x + 1);
+  FamilyMember member{.family = std::string(name.substr(0, x))};
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), member.ranks);
+  const bool is_number = error == std::errc() && end == digits.data() + digits.size();
+  return is_number && member.ranks > 0 ? std::optional(member) : std::nullopt;
+}
+
+Cluster read_shipped(const std::string& name, const std::string& data_dir) {
+  const auto path = std::filesystem::path(data_dir) / (name + ".json");
+  return cluster_from_json(JsonFile(path.string()).root());
+}
+
+// What could be meant by a name that no cluster has: one of the same GPU, else the nearest. A name without its number of
+// ranks is a family.
+std::string advice(const std::string& name, const std::vector<std::string>& names,
+                   const std::string& data_dir) {
+  if (names.empty()) return "; there are none in " + data_dir;
+  std::string list;
+  std::string alike;
+  std::vector<std::string> same;
+  const std::string gpu = gpu_of(name);
+  for (const std::string& known : names) {
+    list +=
+        (list.empty() ? "" : ", ") + known + (is_family(read_shipped(known, data_dir)) ? "xN" : "");
+    if (gpu.empty() || !known.starts_with(gpu)) continue;
+    same.push_back(known);
+    alike += (alike.empty() ? "" : ", ") + known;
+  }
+  const std::string near = nearest_word(name, same.empty() ? names : same);
+  std::string text;
+  if (!near.empty()) {
+    text = "; did you mean \"" + near + "\"?";
+  } else if (!alike.empty()) {
+    text = "; with this GPU there are " + alike;
+  }
+  return text + "; known: " + list +
+         "; one of your own is a file: dovetail import nccl-tests LOG, or dovetail calibrate";
+}
+
+bool has_member(const Topology& topology, std::int64_t ranks) {
+  return ranks <= topology.node_ranks || ranks % topology.node_ranks == 0;
+}
+
+Cluster member_of(Cluster family, const FamilyMember& member) {
+  const std::string name = member.family + "x" + std::to_string(member.ranks);
+  if (!family.topology) {
+    throw InputError("cluster \"" + name + "\": " + member.family +
+                     " has no topology, so it is a machine of " + std::to_string(family.ranks) +
+                     " ranks only");
+  }
+  if (!has_member(*family.topology, member.ranks)) {
+    const std::string node = std::to_string(family.topology->node_ranks);
+    throw InputError("cluster \"" + name + "\": expected " + member.family + "x1 to " +
+                     member.family + "x" + node + ", or whole nodes: a multiple of " + node +
+                     " ranks");
+  }
+  family.name = name;
+  family.ranks = member.ranks;
+  return family;
+}
+
+bool is_listed(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+}  // namespace
+
+bool is_family(const Cluster& cluster) {
+  return cluster.topology.has_value() && !member_named(cluster.name);
+}
+
+Cluster load_cluster(const std::string& name_or_path, const std::string& data_dir) {
+  const bool is_path =
+      name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
+  if (is_path) return cluster_from_json(JsonFile(name_or_path).root());
+  const std::vector<std::string> names = cluster_names(data_dir);
+  if (is_listed(names, name_or_path)) return read_shipped(name_or_path, data_dir);
+  const std::optional<FamilyMember> member = member_named(name_or_path);
+  if (member && is_listed(names, member->family) && !member_named(member->family)) {
+    return member_of(read_shipped(member->family, data_dir), *member);
+  }
+  if (std::filesystem::is_regular_file(name_or_path)) {
+    return cluster_from_json(JsonFile(name_or_path).root());
+  }
+  throw InputError("cluster \"" + name_or_path + "\": no such cluster" +
+                   advice(name_or_path, names, data_dir));
+}
+
+std::vector<std::string> cluster_names(const std::string& data_dir) {
+  std::vector<std::string> names;
+  std::error_code unreadable;  // an absent directory holds no clusters
+  for (const auto& entry : std::filesystem::directory_iterator(data_dir, unreadable)) {
+    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+bool is_shipped_cluster(const std::string& name, const std::string& data_dir) {
+  const std::vector<std::string> names = cluster_names(data_dir);
+  const std::optional<FamilyMember> member = member_named(name);
+  return is_listed(names, name) ||
+         (member && !member_named(member->family) && is_listed(names, member->family));
+}
+
+std::vector<std::string> cluster_choices(const std::string& data_dir) {
+  std::vector<std::string> choices = cluster_names(data_dir);
+  for (const std::string& name : cluster_names(data_dir)) {
+    const Cluster cluster = read_shipped(name, data_dir);
+    if (!is_family(cluster)) continue;
+    std::erase(choices, name);
+    for (std::int64_t ranks = 8; ranks <= 512; ranks *= 2) {
+      const std::string member = name + "x" + std::to_string(ranks);
+      if (has_member(*cluster.topology, ranks) && !is_listed(choices, member))
+        choices.push_back(member);
+    }
+  }
+  std::ranges::sort(choices);
+  return choices;
+}
+
+}  // namespace dovetail::models

@@ -1,0 +1,150 @@
+// A job: a model, how it is laid out over ranks, a batch, and in which precision. What people start, and
+// what a Program (program.h), its decisions (decisions.h), its memory (memory.h) and its figures
+// (figures.h) are made of.
+//
+//   llama3_70b:tp=8,pp=4,dp=2,seq=8192,mbs=1,gbs=64,recompute=selective
+//
+// Text: text.h. In frameworks' own words: frameworks/ (torchtitan, Megatron, DeepSpeed).
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/words.h"
+#include "models/networks/model.h"
+#include "schedule/program.h"
+#include "schedule/schedule.h"
+
+namespace dovetail::jobs {
+
+using dovetail::to_string;
+
+// How many ranks do what. The world is dp x dp_shard x cp x tp x pp ranks, tp innermost:
+//   rank = (((p x dp + r) x dp_shard + s) x cp + c) x tp + t
+// as Megatron (tp-cp-dp-pp) and torchtitan (pp, dp_replicate, dp_shard, cp, tp) order them, so that
+// tensor parallelism gets the fastest links. Experts are divided over ep x etp ranks in a row of the same
+// stage; what is left of them, dp x dp_shard x cp x tp / (ep x etp) ranks, holds copies of an expert.
+struct Layout {
+  std::int64_t dp = 1;        // replicas (DDP; the outer degree of HSDP)
+  std::int64_t dp_shard = 1;  // ranks over which each replica is sharded (FSDP2)
+  std::int64_t tp = 1;        // tensor parallel
+  bool sp = true;        // sequence parallel: with tp, activations between blocks are divided, too
+  std::int64_t cp = 1;   // context parallel
+  std::int64_t ep = 1;   // expert parallel
+  std::int64_t etp = 1;  // tensor parallel within an expert
+  std::int64_t pp = 1;   // pipeline stages
+  std::int64_t vp = 1;   // chunks of the model per stage
+  schedule::PipelineKind order = schedule::PipelineKind::OneFOneB;
+  std::vector<std::int64_t> layers =
+      {};  // of each of pp x vp virtual stages; empty: as even as they can be
+
+  [[nodiscard]] std::int64_t stage_ranks() const { return dp * dp_shard * cp * tp; }
+  [[nodiscard]] std::int64_t world() const { return stage_ranks() * pp; }
+  [[nodiscard]] std::int64_t replicas() const { return dp * dp_shard; }  // of the batch
+  friend bool operator==(const Layout&, const Layout&) = default;
+};
+
+// What is divided over the data-parallel ranks, in the words of ZeRO (arXiv 1910.02054).
+enum class Zero { Nothing, Optimizer, Gradients, Parameters };
+constexpr auto words_of(Zero) { return words("0", "1", "2", "3"); }
+
+// How context-parallel ranks get each other's keys and values: all at once before attention, or piece by
+// piece beside it.
+enum class ContextExchange { AllGather, Ring };
+constexpr auto words_of(ContextExchange) { return words("all-gather", "ring"); }
+
+struct Batch {
+  std::int64_t sequence = 4096;  // tokens of a sample
+  std::int64_t micro = 1;        // samples per replica and micro-batch
+  std::int64_t global = 0;       // samples per optimizer step, over all replicas
+  friend bool operator==(const Batch&, const Batch&) = default;
+};
+
+// Element types, each on its own. Bytes of one: schedule::element_size.
+struct Precision {
+  schedule::DType compute = schedule::DType::BF16;  // of activations and gathered parameters
+  schedule::DType gradient = schedule::DType::F32;  // as it is kept and summed
+  schedule::DType reduce = schedule::DType::F32;    // as it travels
+  std::int64_t master_bytes = 4;                    // a copy of the parameters; 0: none
+  std::int64_t state_bytes = 8;                     // of the optimizer's moments
+  // Of layers' products with weights; attention's inner products and the output layer have `compute`. Tf32: of all products.
+  schedule::Operands products = schedule::Operands::Own;
+  friend bool operator==(const Precision&, const Precision&) = default;
+};
+
+// What forward computes again in backward instead of keeping it. Selective: attention's inner products
+// and what lies between them (Korthikanti, arXiv 2205.05198); with a fused attention kernel that is what it
+// does by itself. Full: whole layers, of which only the input is kept.
+// What backward computes again: nothing, attention (a fused kernel does by itself), all but what torchtitan's per-op policy
+// keeps (attention, every second product, reduce-scatters), whole layers.
+enum class Recompute { None, Selective, Op, Full };
+constexpr auto words_of(Recompute) { return words("none", "selective", "op", "full"); }
+
+// What runs between the matrix products of a layer. Fused: one kernel for each norm, rotation and activation, and one product for
+// queries, keys and values (Megatron-Core with Transformer Engine, torch.compile). Eager: those that PyTorch runs by itself.
+enum class Kernels { Fused, Eager };
+constexpr auto words_of(Kernels) { return words("fused", "eager"); }
+
+// Which linear layers have adapters of LoRA (adapters.h).
+enum class LoraTargets { Attention, AllLinear };
+constexpr auto words_of(LoraTargets) { return words("attention", "all-linear"); }
+
+enum class Optimizer { Sgd, Adam, Muon };
+constexpr auto words_of(Optimizer) { return words("sgd", "adam", "muon"); }
+
+struct Job {
+  Model model;
+  Layout layout = {};
+  Batch batch = {};
+  Precision precision = {};
+  Recompute recompute = Recompute::None;
+  std::int64_t recompute_layers = 0;  // the first of each virtual stage, with Full; 0: all
+  Optimizer optimizer = Optimizer::Adam;
+  std::int64_t lora =
+      0;  // rank of LoRA's adapters, which train in the model's place; 0: the model trains
+  LoraTargets lora_on = LoraTargets::AllLinear;
+  Zero zero = Zero::Nothing;
+  bool reshard = true;        // Zero::Parameters: frees parameters between forward and backward
+  std::int64_t prefetch = 1;  // blocks gathered ahead, with Zero::Parameters
+  std::optional<std::int64_t> bucket_bytes = std::nullopt;  // of gradients; absent: the framework's
+  bool overlap_gradients = true, overlap_parameters = true;
+  bool async_tp = false;  // tensor-parallel collectives beside products that do not need them
+  ContextExchange exchange = ContextExchange::AllGather;
+  double expert_imbalance = 1;  // tokens of the busiest rank against the mean
+  bool flash = true;            // attention in one kernel that keeps no scores
+  Kernels kernels = Kernels::Fused;
+  std::string framework = {};           // id of frameworks/ in whose words it was said; "" for none
+  std::vector<std::string> notes = {};  // options that matter and are not modelled, one line each
+
+  // How often forward and backward run before an update.
+  [[nodiscard]] std::int64_t micro_batches() const {
+    return batch.global / (batch.micro * layout.replicas());
+  }
+  [[nodiscard]] std::int64_t tokens() const { return batch.global * batch.sequence; }  // of a step
+  friend bool operator==(const Job&, const Job&) = default;
+};
+
+// The virtual stage of a layer, 0 .. pp x vp - 1.
+std::int64_t stage_of_layer(const Job& job, std::int64_t layer);
+// How many layers each virtual stage has.
+std::vector<std::int64_t> layers_of_stages(const Job& job);
+// Whether backward computes all of the layer again. Those are the first recompute_layers of a virtual stage, as with
+// Megatron-Core's --recompute-method block, which counts in each chunk of the model.
+bool is_recomputed(const Job& job, std::int64_t layer);
+// Whether it computes the layer again op by op; one with experts counts as kept.
+bool is_recomputed_by_op(const Job& job, std::int64_t layer);
+
+// Fills what was not said (batch.global: one micro-batch per replica and stage) and checks the rest. Throws
+// InputError, which begins with `where` and names the option: degrees that do not divide heads, layers,
+// experts, the world or the batch.
+void complete(Job& job, const std::string& where);
+
+// The same job with every option that changes nothing as it is by itself: sp without tp, prefetch without
+// Zero::Parameters, ... Jobs that do the same work are equal then. REQUIRES: complete(job).
+Job in_effect(Job job);
+
+}  // namespace dovetail::jobs

@@ -1,0 +1,77 @@
+// What a transformer's parts cost on one rank: a chain of work and messages, forward order.
+//
+//   llama, tp=2, sp       gather over tp | attention | scatter over tp | gather | mlp | scatter
+//   experts, ep=4         ... | gate | all-to-all over ep | experts | all-to-all | combine
+//   cp=2                  qkv | gather keys and values over cp | attention
+//
+// Tokens T of a rank: mbs x seq / cp. Matrix products: forward m n k, gradient of the input m k n, of the weight
+// n k m. Attention: 2 T seen heads (key + value dim) FLOP forward, 2.5 times that backward (its scores are computed
+// again: Dao, arXiv 2205.14135), causal ones half; it is one kernel, unless flash=no, which writes and reads the
+// scores, too. Norms, rotation, activation functions and residual sums move each operand once, twice backward. With
+// kernels=eager they are the kernels that PyTorch runs by itself (a norm eight, a rotation three), each with two of its kind
+// backward, and products of one input are apart.
+// With LoRA (adapters.h) frozen weights have no gradient, and an adapter's sum with what its weight gives is a kernel.
+// With recompute=op a layer's kernels are computed again up to its last product, but for fused attention and, as torchtitan's policy
+// counts them, every second product of the compute type, from the first on (torchtitan/distributed/activation_checkpoint.py
+// of 2024 and 2025; products of narrower types stand in no list of what is saved).
+// Left out: dropout, the all-reduce of norms' gradients over tp (KB), the router's auxiliary loss, and what
+// shared experts gather and scatter over tp.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "models/networks/job.h"
+#include "models/networks/tensors.h"
+#include "schedule/program.h"
+
+namespace dovetail::jobs {
+
+// Kernels that run one after another without a message between them.
+struct Compute {
+  std::string name;                             // "model.layers.0.self_attn"
+  std::vector<ParameterShape> parameters = {};  // that it reads, as the whole model has them
+  std::vector<schedule::Kernel> forward = {};
+  std::vector<schedule::Kernel> backward_input = {};
+  std::vector<schedule::Kernel> backward_weight = {};
+  // Of the forward kernels what recompute=op computes again (LayerWriter::keep_or_again). Products of one input are apart.
+  std::vector<schedule::Kernel> again = {};
+  std::vector<std::int64_t> out = {};  // shape of what it hands on
+};
+
+enum class Over { TensorParallel, ContextParallel, ExpertParallel };
+
+// A message that every rank of a group sends, and the one that undoes it in backward.
+struct Travel {
+  std::string name;
+  Over over = Over::TensorParallel;
+  std::optional<schedule::Collective> forward = std::nullopt;  // none: nothing travels that way
+  std::optional<schedule::Collective> backward = std::nullopt;
+  std::vector<std::int64_t> out = {};  // shape of what it hands on
+  // What it gathered is not kept: the gradients of weights gather it again (sequence parallelism).
+  bool again_for_weights = false;
+};
+
+using Element = std::variant<Compute, Travel>;
+
+// REQUIRES: complete(job).
+std::vector<Element> embedding_work(const Job& job);
+std::vector<Element> layer_work(const Job& job, std::int64_t layer);
+// The last norm, the output layer; the loss is `loss_work`.
+std::vector<Element> head_work(const Job& job);
+struct LossWork {
+  std::vector<schedule::Kernel> forward, backward;
+};
+LossWork loss_work(const Job& job);
+
+// Of an optimizer step of a tensor of this shape: gradient, master weight and states are read, all but the gradient
+// are written, and so is the parameter. Muon besides, of each matrix r x c with r <= c: five iterations of r r c, r r r
+// and r r c products (Jordan et al. 2024).
+schedule::MemoryWork update_work(const Job& job, const std::vector<std::int64_t>& shape);
+
+}  // namespace dovetail::jobs

@@ -1,0 +1,513 @@
+// Counts the memory of a job, stage by stage, at the moments that can be the worst. Sums are doubles of
+// bytes: a part of a tensor need not be whole, and nothing here is exact to a byte.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/networks/memory.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/error.h"
+#include "models/networks/adapters.h"
+#include "models/networks/program.h"
+#include "models/networks/tensors.h"
+#include "models/networks/variants.h"
+#include "schedule/lower/pipeline/order.h"
+
+namespace dovetail::jobs {
+namespace {
+
+// GMLake (arXiv 2401.08156, abstract): of what PyTorch's allocator reserves, the mean over eight models.
+constexpr double kFragmented = 0.15;
+constexpr Bytes kCudaContext = mib(300);
+// DEFAULT_BUFFSIZE; 120 elements x 640 threads x 8 steps x 8 bytes (LL128); 8 lines x 512 threads x 8
+// steps x 16 bytes (LL).
+constexpr Bytes kNcclConnection = Bytes((std::int64_t{4} << 20) + 4'915'200 + 524'288);
+constexpr std::int64_t kNcclChannels = 16;
+
+double as_double(std::int64_t number) { return static_cast<double>(number); }
+double size_of(schedule::DType dtype) { return as_double(schedule::element_size(dtype).count()); }
+
+// Sums of a dozen of them are counted in 64 bits, and no machine has a thousandth of it.
+Bytes rounded(double bytes) {
+  constexpr double kMostHeld = 0x1p58;
+  if (!(bytes < kMostHeld)) throw InputError("a rank of this job would need over 2^58 bytes");
+  return Bytes(std::llround(bytes));
+}
+
+// Parameters of one rank, dense ones and those of experts: they are divided over different ranks.
+struct Held {
+  double dense = 0, experts = 0;
+  [[nodiscard]] double all() const { return dense + experts; }
+  Held& operator+=(const Held& other) {
+    dense += other.dense;
+    experts += other.experts;
+    return *this;
+  }
+};
+
+// Of them those that train, and those that are frozen.
+struct Weights {
+  Held trained, frozen;
+  [[nodiscard]] double all() const { return trained.all() + frozen.all(); }
+  Weights& operator+=(const Weights& other) {
+    trained += other.trained;
+    frozen += other.frozen;
+    return *this;
+  }
+};
+
+// What of the model a pipeline stage holds.
+struct StageBlocks {
+  std::vector<std::int64_t> layers = {};
+  bool embedding = false, head = false;
+};
+
+// What is in flight does not grow with the micro-batches once they fill the pipeline.
+schedule::PipelineShape pipeline_of(const Job& job) {
+  const Layout& l = job.layout;
+  const std::int64_t filled = 2 * l.pp * l.vp;
+  return {.kind = l.order,
+          .stages = static_cast<std::int32_t>(l.pp),
+          .chunks = static_cast<std::int32_t>(l.vp),
+          .micro_steps = static_cast<std::int32_t>(std::min(job.micro_batches(), filled))};
+}
+
+std::vector<StageBlocks> stages_of(const Job& job) {
+  std::vector<StageBlocks> stages(static_cast<std::size_t>(job.layout.pp));
+  const schedule::PipelineShape shape = pipeline_of(job);
+  const std::vector<std::int64_t> layers = layers_of_stages(job);
+  std::int64_t layer = 0;
+  for (std::int32_t virtual_stage = 0; virtual_stage < shape.virtual_stages(); ++virtual_stage) {
+    StageBlocks& stage = stages[static_cast<std::size_t>(shape.role_of(virtual_stage))];
+    const std::int64_t end = layer + layers[static_cast<std::size_t>(virtual_stage)];
+    while (layer < end) stage.layers.push_back(layer++);
+    if (virtual_stage == 0) stage.embedding = true;
+    if (virtual_stage + 1 == shape.virtual_stages()) stage.head = true;
+  }
+  return stages;
+}
+
+class Counter {
+ public:
+  Counter(const Job& job, const MemoryRules& rules)
+      : job_(job),
+        rules_(rules),
+        stages_(stages_of(job)),
+        layers_(static_cast<std::size_t>(job.model.layers)) {
+    const Layout& l = job.layout;
+    for (const ParameterShape& shape : job_parameters(job)) {
+      double numel = 1;
+      for (const std::int64_t extent : local_shape(shape, l.tp, l.ep, l.etp)) {
+        numel *= as_double(extent);
+      }
+      Weights& weights = shape.layer >= 0 ? layers_[static_cast<std::size_t>(shape.layer)]
+                         : shape.part == Part::Embedding ? embedding_
+                                                         : head_;
+      Held& held = shape.trained ? weights.trained : weights.frozen;
+      (shape.expert ? held.experts : held.dense) += numel;
+    }
+    tokens_ = as_double(job.batch.micro * job.batch.sequence) / as_double(l.cp);
+    between_ = l.sp ? tokens_ / as_double(l.tp) : tokens_;
+    if (job.model.experts) {
+      routed_ = tokens_ * as_double(job.model.experts->per_token * l.etp) / as_double(l.tp) *
+                job.expert_imbalance;
+    }
+  }
+
+  std::vector<StageMemory> run() const {
+    std::vector<StageMemory> found;
+    for (std::size_t stage = 0; stage < stages_.size(); ++stage) found.push_back(count(stage));
+    return found;
+  }
+
+ private:
+  // What stays all the step, per kind; and what is there at each moment.
+  StageMemory count(std::size_t stage) const {
+    const StageBlocks& blocks = stages_[stage];
+    const Weights weights = held_by(blocks);
+    const Held& held = weights.trained;
+    const Precision& p = job_.precision;
+    // FSDP2 keeps f32 and gathers bf16.
+    const bool casts_gathered =
+        job_.zero == Zero::Parameters && p.master_bytes > 0 && !rules_.cast_shards;
+    StageMemory memory;
+    memory.parameters = part(weights.frozen, compute(), Zero::Parameters);
+    if (!casts_gathered) memory.parameters += part(held, compute(), Zero::Parameters);
+    memory.master = part(held, as_double(p.master_bytes), Zero::Optimizer);
+    memory.optimizer = part(held, as_double(p.state_bytes), Zero::Optimizer);
+    memory.outside = kCudaContext + communicators() * (2 * kNcclChannels) * kNcclConnection;
+
+    const double in_flight = micro_batches_in_flight(stage);
+    const double kept = kept_by(blocks);
+    const Bytes sums = sums_of(held);
+    memory.kept = rounded(kept);
+    memory.sums = rules_.resident_gradients ? Bytes() : sums;
+    const bool is_counting = rules_.resident_gradients || job_.micro_batches() > 1;
+    const Bytes copy =
+        rounded(rules_.gathered_update && divides_update() ? held.all() * compute() : 0);
+    const Bytes gathered = gathered_by(blocks);
+    const Bytes buffers = buffers_of(blocks, held);
+    const Bytes working = working_of(blocks);
+    const Bytes logits = blocks.head ? logits_of() : Bytes();
+
+    StageMemory full = memory;
+    full.moment = Moment::Activations;
+    full.gradients = is_counting ? sums : Bytes();
+    full.activations = rounded(in_flight * kept);
+    full.logits = logits;
+    // The loss has let go of its logits when the last layer's backward runs.
+    full.working = logits > working ? Bytes() : working;
+    if (logits <= working) full.logits = Bytes();
+    full.gathered = gathered;
+    full.buffers = buffers + copy;
+
+    StageMemory made = memory;
+    made.moment = Moment::Gradients;
+    made.gradients = sums + rounded(rules_.whole_gradients ? held.all() * compute() : 0);
+    made.activations = rounded(std::max(0.0, in_flight - 1) * kept);
+    made.working = working;
+    made.gathered = gathered;
+    made.buffers = buffers;
+
+    StageMemory update = memory;
+    update.moment = Moment::Update;
+    update.gradients = sums;
+    update.buffers = copy;
+
+    StageMemory worst = full;
+    for (const StageMemory& other : {made, update}) {
+      if (other.allocated() > worst.allocated()) worst = other;
+    }
+    worst.fragmentation =
+        rounded(as_double(worst.allocated().count()) * kFragmented / (1 - kFragmented));
+    return worst;
+  }
+
+  double compute() const { return size_of(job_.precision.compute); }
+  bool divides_update() const {
+    return (job_.zero == Zero::Optimizer || job_.zero == Zero::Gradients) && shards(false) > 1;
+  }
+
+  // Over how many ranks Zero divides: of replicas that are sharded themselves (HSDP) only the shards.
+  double shards(bool of_experts) const {
+    const Layout& l = job_.layout;
+    const double ranks = as_double((l.dp_shard > 1 ? l.dp_shard : l.dp) * l.cp);
+    return of_experts ? std::max(1.0, ranks * as_double(l.tp) / as_double(l.ep * l.etp)) : ranks;
+  }
+
+  // Bytes of what `from` and higher stages of Zero divide.
+  Bytes part(const Held& held, double bytes, Zero from) const {
+    if (job_.zero < from) return rounded(held.all() * bytes);
+    return rounded(bytes * (held.dense / shards(false) + held.experts / shards(true)));
+  }
+
+  Bytes sums_of(const Held& held) const {
+    const bool is_whole = rules_.whole_sums && job_.zero >= Zero::Gradients && stages_.size() > 1 &&
+                          job_.micro_batches() > 1;
+    return is_whole ? rounded(held.all() * size_of(job_.precision.reduce))
+                    : part(held, size_of(job_.precision.gradient), Zero::Gradients);
+  }
+
+  Weights held_by(const StageBlocks& blocks) const {
+    Weights held;
+    for (const std::int64_t layer : blocks.layers) held += layers_[static_cast<std::size_t>(layer)];
+    if (blocks.embedding) held += embedding_;
+    if (blocks.head) held += head_;
+    // Tied weights lie on both ends of a pipeline.
+    if (blocks.head && !blocks.embedding && job_.model.tied) held += embedding_;
+    return held;
+  }
+
+  double micro_batches_in_flight(std::size_t stage) const {
+    const int role = static_cast<int>(stage);
+    return as_double(schedule::most_in_flight(pipeline_of(job_), role)) / as_double(job_.layout.vp);
+  }
+
+  // Elements per token that a fully connected network of inner size f keeps, and that its backward makes.
+  // The input of the last product is only for the gradient of its weights.
+  double kept_of_inner(double f) const {
+    const double last = reads_inputs(Part::Mlp) ? 0 : f;
+    if (!job_.model.gated) return 2 * f - last;
+    return (rules_.fused_gate ? 3 : 4) * f - last;
+  }
+  // Whether backward reads what goes into the linear layers of this part: not if they are frozen, without adapters.
+  bool reads_inputs(Part part) const { return job_.lora == 0 || has_adapters(job_, part); }
+  double made_of_inner(double f) const { return (job_.model.gated ? 4 : 2) * f; }
+
+  double attention_elements() const {
+    const Attention& a = job_.model.attention;
+    const double tp = as_double(job_.layout.tp);
+    const double heads = as_double(a.heads) / tp;
+    if (a.latent) {
+      const Latent& l = *a.latent;
+      const double key = as_double(l.nope_dim + l.rope_dim);
+      const double low = as_double(2 * l.query_rank + 2 * l.key_value_rank + l.rope_dim);
+      return low + heads * (2 * key + as_double(l.nope_dim + 2 * l.value_dim));
+    }
+    const double keys = std::max(1.0, as_double(a.key_value_heads) / tp);
+    const double projected = as_double(a.head_dim) * (heads + 2 * keys);
+    return (a.normed_heads ? projected + as_double(a.head_dim) * (heads + keys) : projected) +
+           as_double(a.head_dim) * heads;
+  }
+
+  // Bytes that one micro-batch leaves for the backward of a layer that is not computed again.
+  double kept_by_layer(std::int64_t layer) const {
+    const Model& m = job_.model;
+    const double h = as_double(m.width);
+    const double tp = as_double(job_.layout.tp);
+    const double heads = as_double(m.attention.heads) / tp;
+    const double of_norms = reads_inputs(Part::Mlp) ? 4 : 3;
+    double kept = compute() * (of_norms * h * between_ + attention_elements() * tokens_);
+    kept += 4 * heads * tokens_;  // log-sum-exp of each row of scores
+    if (!job_.flash && job_.recompute == Recompute::None) {
+      kept += compute() * heads * tokens_ * as_double(job_.batch.sequence);
+    }
+    if (!has_experts(m, layer)) {
+      return kept + compute() * kept_of_inner(as_double(m.inner)) / tp * tokens_;
+    }
+    const Experts& e = *m.experts;
+    const double inner = kept_of_inner(as_double(e.inner)) / as_double(job_.layout.etp);
+    kept += compute() * (2 * h + inner) * routed_;
+    kept += compute() * kept_of_inner(as_double(e.shared_inner)) / tp * tokens_;
+    return kept + 4 * as_double(e.count) * between_;  // the router's scores
+  }
+
+  // What of a layer stays until its backward.
+  double left_by_layer(std::int64_t layer) const {
+    const double boundary = compute() * as_double(job_.model.width) * between_;
+    if (is_recomputed(job_, layer)) return boundary;
+    if (is_recomputed_by_op(job_,
+                            layer)) {  // its input, what attention gives, every second product
+      const Attention& a = job_.model.attention;
+      const double heads = as_double(a.head_dim * (2 * a.heads + a.key_value_heads));
+      return 2 * boundary + compute() * (heads + as_double(job_.model.inner)) /
+                                as_double(job_.layout.tp) * tokens_;
+    }
+    return kept_by_layer(layer);
+  }
+
+  double kept_by(const StageBlocks& blocks) const {
+    const double boundary = compute() * as_double(job_.model.width) * between_;
+    double kept = 0;
+    for (const std::int64_t layer : blocks.layers) kept += left_by_layer(layer);
+    if (blocks.head) kept += 2 * boundary;  // last norm
+    // What was sent, until its gradient comes: by all but the role of the last virtual stage.
+    if (!blocks.head) kept += boundary;
+    return kept;
+  }
+
+  Bytes working_of(const StageBlocks& blocks) const {
+    const Model& m = job_.model;
+    double most = 0;
+    for (const std::int64_t layer : blocks.layers) {
+      double made = 2 * as_double(m.width) * tokens_;
+      if (has_experts(m, layer)) {
+        made += (made_of_inner(as_double(m.experts->inner)) / as_double(job_.layout.etp) +
+                 2 * as_double(m.width)) *
+                routed_;
+      } else {
+        made += made_of_inner(as_double(m.inner)) / as_double(job_.layout.tp) * tokens_;
+      }
+      const double again = kept_by_layer(layer) - left_by_layer(layer);
+      most = std::max(most, compute() * made + again);
+    }
+    return rounded(most);
+  }
+
+  Bytes logits_of() const {
+    const std::int64_t words =
+        job_.model.patches ? job_.model.patches->classes : job_.model.vocabulary;
+    const double per_word = rules_.fused_loss ? compute() : compute() + 8;
+    return rounded(per_word * tokens_ * as_double(words) / as_double(job_.layout.tp));
+  }
+
+  double largest_block(const StageBlocks& blocks) const {
+    double most = 0;
+    for (const std::int64_t layer : blocks.layers) {
+      most = std::max(most, layers_[static_cast<std::size_t>(layer)].all());
+    }
+    return most;
+  }
+  double most_trained(const StageBlocks& blocks) const {
+    double most = 0;
+    for (const std::int64_t layer : blocks.layers) {
+      most = std::max(most, layers_[static_cast<std::size_t>(layer)].trained.all());
+    }
+    return most;
+  }
+
+  Bytes gathered_by(const StageBlocks& blocks) const {
+    if (job_.zero != Zero::Parameters) return Bytes();
+    if (!job_.reshard) return rounded(compute() * held_by(blocks).all());
+    double ends = blocks.embedding ? embedding_.all() : 0;
+    if (blocks.head) ends = std::max(ends, job_.model.tied ? embedding_.all() : head_.all());
+    const double layers = as_double(1 + job_.prefetch) * largest_block(blocks);
+    return rounded(compute() * std::max(layers, ends));
+  }
+
+  Bytes buffers_of(const StageBlocks& blocks, const Held& held) const {
+    const Layout& l = job_.layout;
+    const double h = as_double(job_.model.width);
+    double bytes = 0;
+    if (l.tp > 1 && l.sp) bytes += compute() * 2 * h * tokens_;
+    if (l.cp > 1) {
+      const Attention& a = job_.model.attention;
+      const double keys = a.latent ? as_double(a.heads) : as_double(a.key_value_heads);
+      const double of_others = job_.exchange == ContextExchange::AllGather ? as_double(l.cp) : 2;
+      bytes += compute() * 2 * std::max(1.0, keys / as_double(l.tp)) * as_double(a.head_dim) *
+               tokens_ * of_others;
+    }
+    if (l.ep > 1) bytes += compute() * 2 * h * routed_;
+    if (l.pp > 1) bytes += compute() * 2 * h * between_;
+    const double reduce = size_of(job_.precision.reduce);
+    if (job_.zero == Zero::Parameters) {
+      // A layer's gradients as they are made, and twice as they travel: the next joins before the last is gone.
+      bytes += most_trained(blocks) * (compute() + 2 * reduce);
+    } else if (job_.zero == Zero::Gradients && job_.bucket_bytes) {
+      bytes += 2 * as_double(*job_.bucket_bytes);
+    }
+    if (rules_.bucket_copies && l.replicas() * l.cp > 1) {
+      bytes += held.all() * (rules_.whole_gradients ? compute() : size_of(job_.precision.gradient));
+    }
+    return rounded(bytes);
+  }
+
+  std::int64_t communicators() const {
+    const Layout& l = job_.layout;
+    std::int64_t count = l.world() > 1 ? 1 : 0;
+    for (const std::int64_t degree : {l.tp, l.cp, l.ep, l.pp, l.replicas() * l.cp}) {
+      if (degree > 1 && degree < l.world()) ++count;
+    }
+    return count;
+  }
+
+  const Job& job_;
+  const MemoryRules& rules_;
+  std::vector<StageBlocks> stages_;
+  std::vector<Weights> layers_;
+  Weights embedding_, head_;
+  double tokens_ = 0;   // of a micro-batch on a rank, within heads and networks
+  double between_ = 0;  // between them
+  double routed_ = 0;   // that come to a rank's experts
+};
+
+std::string option(const std::string& key, std::int64_t value) {
+  return key + "=" + std::to_string(value);
+}
+
+// In the order of what they cost: nothing, a little communication, smaller products, computing again, more
+// communication, less of the batch at a time.
+std::vector<std::string> changes(const Job& job) {
+  std::vector<std::string> list;
+  const Layout& l = job.layout;
+  if (l.tp > 1 && !l.sp) list.push_back("sp=yes");
+  if (!job.flash && job.recompute == Recompute::None) list.push_back("recompute=selective");
+  const auto zero = [&](Zero stage) {
+    if (job.zero < stage && l.replicas() * l.cp > 1)
+      list.push_back("zero=" + std::string(to_string(stage)));
+  };
+  zero(Zero::Optimizer);
+  zero(Zero::Gradients);
+  for (std::int64_t micro = job.batch.micro / 2; micro >= 1; micro /= 2)
+    list.push_back(option("mbs", micro));
+  if (job.recompute != Recompute::Full) list.push_back("recompute=full");
+  zero(Zero::Parameters);
+  const bool is_sharded = l.dp_shard > 1;
+  const std::int64_t replicas = is_sharded ? l.dp_shard : l.dp;
+  const std::string of_replicas = is_sharded ? "dp_shard" : "dp";
+  const auto more = [&](const std::string& key, std::int64_t degree) {
+    for (std::int64_t factor = 2; factor <= replicas; factor *= 2) {
+      if (replicas % factor != 0) break;
+      list.push_back(option(key, degree * factor) + "," + option(of_replicas, replicas / factor));
+    }
+  };
+  more("tp", l.tp);
+  more("pp", l.pp);
+  return list;
+}
+
+bool fits(const Job& job, Bytes capacity) {
+  const std::vector<StageMemory> stages = memory_of(job);
+  return stages[fullest(stages)].total() <= capacity;
+}
+
+}  // namespace
+
+Bytes StageMemory::allocated() const {
+  return parameters + gradients + master + optimizer + activations + logits + working + gathered +
+         buffers;
+}
+Bytes StageMemory::reserved() const { return allocated() + fragmentation; }
+Bytes StageMemory::total() const { return reserved() + outside; }
+
+MemoryRules memory_rules(const Job& job) {
+  const std::string& framework = job.framework;
+  const bool is_megatron = framework == "megatron";
+  const bool is_deepspeed = framework == "deepspeed";
+  return {.resident_gradients = is_megatron,
+          .bucket_copies = framework == "torch",
+          .fused_gate = is_megatron,
+          .whole_sums = job.zero == Zero::Parameters && !is_megatron && !is_deepspeed,
+          .cast_shards = is_deepspeed};
+}
+
+std::vector<StageMemory> memory_of(const Job& job, const MemoryRules& rules) {
+  return Counter(job, rules).run();
+}
+std::vector<StageMemory> memory_of(const Job& job) { return memory_of(job, memory_rules(job)); }
+
+std::size_t fullest(const std::vector<StageMemory>& stages) {
+  DOVETAIL_CHECK(!stages.empty()) << "a job without stages";
+  const auto most = std::ranges::max_element(stages, {}, &StageMemory::total);
+  return static_cast<std::size_t>(most - stages.begin());
+}
+
+std::string describe(const StageMemory& memory) {
+  std::vector<std::pair<std::string, Bytes>> parts = {
+      {"parameters", memory.parameters},   {"gradients", memory.gradients},
+      {"master copy", memory.master},      {"optimizer", memory.optimizer},
+      {"activations", memory.activations}, {"logits", memory.logits},
+      {"working", memory.working},         {"gathered parameters", memory.gathered},
+      {"buffers", memory.buffers},         {"fragmentation", memory.fragmentation},
+      {"context and NCCL", memory.outside}};
+  std::ranges::stable_sort(parts, std::greater(), &std::pair<std::string, Bytes>::second);
+  std::string text = dovetail::to_string(memory.total());
+  const char* separator = ": ";
+  for (const auto& [name, bytes] : parts) {
+    if (bytes == Bytes()) break;
+    text += separator + name + " " + dovetail::to_string(bytes);
+    separator = ", ";
+  }
+  return text;
+}
+
+std::optional<std::string> smallest_change(const Job& job, Bytes capacity) {
+  if (fits(job, capacity)) return std::nullopt;
+  for (std::string& change : changes(job)) {
+    const std::optional<Job> other = with_options(job, change);
+    if (other && fits(*other, capacity)) return std::move(change);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> fewest_recomputed(const Job& job, Bytes capacity) {
+  const std::int64_t chunks = job.layout.pp * job.layout.vp;
+  const std::int64_t most = (job.model.layers + chunks - 1) / chunks;
+  const auto is_enough = [&](std::int64_t layers) {
+    Job other = job;
+    other.recompute = Recompute::Full;
+    other.recompute_layers = layers;
+    return fits(other, capacity);
+  };
+  if (!is_enough(most)) return std::nullopt;
+  std::int64_t enough = most;
+  for (std::int64_t low = 0; enough - low > 1;) {
+    const std::int64_t middle = (low + enough) / 2;
+    (is_enough(middle) ? enough : low) = middle;
+  }
+  return "recompute=full,recompute_layers=" + std::to_string(enough);
+}
+
+}  // namespace dovetail::jobs

@@ -1,0 +1,278 @@
+// Keys of a job's text, each with how it is read and printed; what they mean stands at their fields in job.h.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/networks/text.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <functional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/json_reader.h"
+#include "base/units.h"
+#include "models/networks/hugging_face.h"
+
+namespace dovetail::jobs {
+namespace {
+
+// A value as somebody typed it.
+struct Given {
+  std::string_view key, value;
+  const std::string& where;
+
+  [[noreturn]] void fail(const std::string& expected) const {
+    throw InputError(where + ": " + std::string(key) + ": expected " + expected + ", found \"" +
+                     std::string(value) + "\"");
+  }
+};
+
+struct Key {
+  std::string key;
+  std::function<void(Job&, const Given&)> set;
+  std::function<std::string(const Job&)> text;
+};
+
+template <class Number>
+Number number_of(const Given& given, const char* expected) {
+  Number value{};
+  const char* const end = given.value.data() + given.value.size();
+  const auto [at, error] = std::from_chars(given.value.data(), end, value);
+  if (error != std::errc() || at != end || value < 0) given.fail(expected);
+  return value;
+}
+
+// `member` reaches the field: [](auto& job) -> auto& { return job.layout.tp; }.
+template <class Member>
+Key whole(const char* key, Member member) {
+  return {key,
+          [member](Job& job, const Given& given) {
+            member(job) = number_of<std::int64_t>(given, "a whole number");
+          },
+          [member](const Job& job) { return std::to_string(member(job)); }};
+}
+
+template <class Member>
+Key flag(const char* key, Member member) {
+  return {key,
+          [member](Job& job, const Given& given) {
+            if (given.value != "yes" && given.value != "no") given.fail("yes or no");
+            member(job) = given.value == "yes";
+          },
+          [member](const Job& job) { return std::string(member(job) ? "yes" : "no"); }};
+}
+
+template <class Member>
+Key word(const char* key, Member member) {
+  return {key,
+          [member](Job& job, const Given& given) {
+            using Enum = std::remove_reference_t<decltype(member(job))>;
+            const auto value = word_to<Enum>(given.value);
+            if (!value) given.fail(word_list<Enum>());
+            member(job) = *value;
+          },
+          [member](const Job& job) { return std::string(to_string(member(job))); }};
+}
+
+Key imbalance_key() {
+  return {"imbalance",
+          [](Job& job, const Given& given) {
+            const std::string text(given.value);
+            char* end = nullptr;
+            const double value = std::strtod(text.c_str(), &end);
+            if (text.empty() || *end != '\0' || !(value >= 1) || value > 1e3) {
+              given.fail("a number from 1 to 1000");
+            }
+            job.expert_imbalance = value;
+          },
+          [](const Job& job) {
+            std::string text = std::to_string(job.expert_imbalance);
+            text.erase(text.find_last_not_of('0') + 1);
+            if (text.ends_with('.')) text.pop_back();
+            return text;
+          }};
+}
+
+Key bucket_key() {
+  return {"bucket",
+          [](Job& job, const Given& given) {
+            try {
+              job.bucket_bytes = parse_bytes(given.value).count();
+            } catch (const InputError&) {
+              given.fail("a size such as 25MiB");
+            }
+            if (*job.bucket_bytes < 1) given.fail("at least 1B");
+          },
+          [](const Job& job) {
+            return job.bucket_bytes ? std::to_string(*job.bucket_bytes) + "B" : std::string();
+          }};
+}
+
+Key layers_key() {
+  return {"layers",
+          [](Job& job, const Given& given) {
+            job.layout.layers.clear();
+            std::string_view rest = given.value;
+            while (true) {
+              const std::size_t slash = std::min(rest.find('/'), rest.size());
+              const Given one{given.key, rest.substr(0, slash), given.where};
+              job.layout.layers.push_back(
+                  number_of<std::int64_t>(one, "whole numbers such as 21/20/20/19"));
+              if (slash == rest.size()) return;
+              rest.remove_prefix(slash + 1);
+            }
+          },
+          [](const Job& job) {
+            std::string text;
+            for (const std::int64_t layers : job.layout.layers) {
+              text += (text.empty() ? "" : "/") + std::to_string(layers);
+            }
+            return text;
+          }};
+}
+
+// A moment or two: what is kept beside a parameter follows, unless states= comes later.
+Key optimizer_key() {
+  Key key = word(
+      "optimizer", [](auto& job) -> auto& { return job.optimizer; });
+  key.set = [set = key.set](Job& job, const Given& given) {
+    set(job, given);
+    job.precision.state_bytes = job.optimizer == Optimizer::Adam ? 8 : 4;
+  };
+  return key;
+}
+
+const std::vector<Key>& keys() {
+#define DOVETAIL_FIELD(path) \
+  [](auto& job) -> auto& { return job.path; }
+  static const std::vector<Key> kKeys = {
+      whole("dp", DOVETAIL_FIELD(layout.dp)),
+      whole("dp_shard", DOVETAIL_FIELD(layout.dp_shard)),
+      whole("tp", DOVETAIL_FIELD(layout.tp)),
+      flag("sp", DOVETAIL_FIELD(layout.sp)),
+      whole("cp", DOVETAIL_FIELD(layout.cp)),
+      whole("ep", DOVETAIL_FIELD(layout.ep)),
+      whole("etp", DOVETAIL_FIELD(layout.etp)),
+      whole("pp", DOVETAIL_FIELD(layout.pp)),
+      whole("vp", DOVETAIL_FIELD(layout.vp)),
+      word("schedule", DOVETAIL_FIELD(layout.order)),
+      layers_key(),
+      whole("seq", DOVETAIL_FIELD(batch.sequence)),
+      whole("mbs", DOVETAIL_FIELD(batch.micro)),
+      whole("gbs", DOVETAIL_FIELD(batch.global)),
+      word("dtype", DOVETAIL_FIELD(precision.compute)),
+      optimizer_key(),
+      word("grads", DOVETAIL_FIELD(precision.gradient)),
+      word("reduce", DOVETAIL_FIELD(precision.reduce)),
+      word("products", DOVETAIL_FIELD(precision.products)),
+      whole("master", DOVETAIL_FIELD(precision.master_bytes)),
+      whole("states", DOVETAIL_FIELD(precision.state_bytes)),
+      word("recompute", DOVETAIL_FIELD(recompute)),
+      whole("recompute_layers", DOVETAIL_FIELD(recompute_layers)),
+      whole("lora", DOVETAIL_FIELD(lora)),
+      word("lora_on", DOVETAIL_FIELD(lora_on)),
+      word("zero", DOVETAIL_FIELD(zero)),
+      flag("reshard", DOVETAIL_FIELD(reshard)),
+      whole("prefetch", DOVETAIL_FIELD(prefetch)),
+      bucket_key(),
+      flag("overlap_grads", DOVETAIL_FIELD(overlap_gradients)),
+      flag("overlap_params", DOVETAIL_FIELD(overlap_parameters)),
+      flag("async_tp", DOVETAIL_FIELD(async_tp)),
+      word("exchange", DOVETAIL_FIELD(exchange)),
+      imbalance_key(),
+      flag("flash", DOVETAIL_FIELD(flash)),
+      word("kernels", DOVETAIL_FIELD(kernels))};
+#undef DOVETAIL_FIELD
+  return kKeys;
+}
+
+// How other tools call what has another key here; "" where none does.
+std::string_view own_word_for(std::string_view key) {
+  constexpr std::array<std::array<std::string_view, 2>, 12> kWords{{{"ac", "recompute"},
+                                                                    {"batch", "gbs or mbs"},
+                                                                    {"checkpointing", "recompute"},
+                                                                    {"ddp", "dp"},
+                                                                    {"fp4", "products=fp4"},
+                                                                    {"fp8", "products=fp8"},
+                                                                    {"fsdp", "dp_shard"},
+                                                                    {"hsdp", "dp_shard and dp"},
+                                                                    {"precision", "dtype"},
+                                                                    {"sequence", "seq"},
+                                                                    {"sharding", "zero"},
+                                                                    {"stages", "pp"}}};
+  const auto* found = std::ranges::find(kWords, key, [](const auto& pair) { return pair[0]; });
+  return found == kWords.end() ? std::string_view() : (*found)[1];
+}
+
+}  // namespace
+
+void set_option(Job& job, std::string_view key, std::string_view value, const std::string& where) {
+  const auto found = std::ranges::find(keys(), key, &Key::key);
+  if (found != keys().end()) return found->set(job, {key, value, where});
+  std::vector<std::string> known;
+  for (const Key& one : keys()) known.push_back(one.key);
+  if (key == "offload") {
+    throw InputError(where + ": offload: moving states or activations to the host is not modelled");
+  }
+  std::string meant(own_word_for(key));
+  if (meant.empty()) meant = nearest_word(key, known);
+  std::string list;
+  for (const std::string& one : known) list += (list.empty() ? "known: " : ", ") + one;
+  throw InputError(where + ": unknown option \"" + std::string(key) + "\"; " +
+                   (meant.empty() ? list : "did you mean \"" + meant + "\"?"));
+}
+
+void set_options(Job& job, std::string_view list, const std::string& where) {
+  std::vector<std::string_view> seen;
+  while (!list.empty()) {
+    const std::size_t comma = std::min(list.find(','), list.size());
+    const std::string_view option = list.substr(0, comma);
+    list.remove_prefix(std::min(comma + 1, list.size()));
+    const std::size_t equals = option.find('=');
+    if (equals == std::string_view::npos) {
+      throw InputError(where + ": expected KEY=VALUE, found \"" + std::string(option) + "\"");
+    }
+    const std::string_view key = option.substr(0, equals);
+    if (std::ranges::find(seen, key) != seen.end()) {
+      throw InputError(where + ": option " + std::string(key) + " is given twice");
+    }
+    seen.push_back(key);
+    set_option(job, key, option.substr(equals + 1), where);
+  }
+}
+
+Job parse_job(std::string_view text) {
+  const std::string where = "job \"" + std::string(text) + "\"";
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  const std::string name(text.substr(0, colon));
+  const bool is_file = name.ends_with(".json") || name.find('/') != std::string::npos;
+  Job job{.model = is_file ? load_config(name) : known_model(name)};
+  job.batch.sequence = job.model.sequence;
+  if (colon < text.size()) set_options(job, text.substr(colon + 1), where);
+  complete(job, where);
+  return job;
+}
+
+std::string to_string(const Job& job) {
+  Job plain{.model = job.model};
+  plain.batch.sequence = job.model.sequence;
+  std::string list;
+  for (const Key& key : keys()) {
+    std::string value = key.text(job);
+    if (value.empty() || value == key.text(plain)) continue;
+    list += (list.empty() ? ":" : ",") + key.key + "=" + value;
+  }
+  return job.model.name + list;
+}
+
+std::vector<Difference> differences(const Job& here, const Job& there) {
+  std::vector<Difference> found;
+  for (const Key& key : keys()) {
+    Difference one{.key = key.key, .here = key.text(here), .there = key.text(there)};
+    if (one.here != one.there) found.push_back(std::move(one));
+  }
+  return found;
+}
+
+}  // namespace dovetail::jobs

@@ -1,0 +1,43 @@
+// A job in one line: MODEL:KEY=VALUE,KEY=VALUE,...
+//
+//   llama3_70b:tp=8,pp=4,dp=2,seq=8192,mbs=1,gbs=64,recompute=selective
+//
+// Keys: dp dp_shard tp sp cp ep etp pp vp schedule, seq mbs gbs, dtype optimizer grads reduce products master states,
+// recompute recompute_layers, lora lora_on, zero reshard prefetch bucket overlap_grads overlap_params async_tp
+// exchange imbalance flash kernels. What each means stands at its field in job.h.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/networks/job.h"
+
+namespace dovetail::jobs {
+
+// The model is a known name or a path to a config.json (hugging_face.h). Throws InputError, which names the
+// option: an unknown key (with the nearest), a value that is none, options that cannot be together.
+Job parse_job(std::string_view text);
+
+// Sets one key of a job, as the text does; for readers of other texts, and for what follows their file:
+// "train.toml:tp=4". Throws InputError. Does not complete() the job.
+void set_option(Job& job, std::string_view key, std::string_view value, const std::string& where);
+// "tp=8,pp=4": each in turn.
+void set_options(Job& job, std::string_view list, const std::string& where);
+
+// In one line, with every key that is not as it is by itself: parse_job(to_string(job)) == job, notes and
+// framework aside.
+std::string to_string(const Job& job);
+
+// A key that two jobs say differently.
+struct Difference {
+  std::string key;
+  std::string here, there;  // its values; "" where none is said
+};
+
+// In the order of the keys; models aside.
+std::vector<Difference> differences(const Job& here, const Job& there);
+
+}  // namespace dovetail::jobs

@@ -1,0 +1,91 @@
+// The list of all models, and the way from a name and options to a Program.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/networks/zoo.h"
+
+#include "base/error.h"
+#include "base/json_reader.h"
+#include "models/networks/zoo_builder.h"
+#include "models/networks/zoo_families.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace dovetail::models {
+namespace {
+
+// Far above any real step, and low enough that no byte count overflows 64 bits: the largest tensor,
+// attention scores, has tokens x sequence x heads elements: 2^24 x 2^17 x 2^6 x 8 bytes = 2^50.
+constexpr std::int64_t kMaxBatch = 1 << 20;
+constexpr std::int64_t kMaxSequence = 1 << 17;
+constexpr std::int64_t kMaxTokens = 1 << 24;
+constexpr std::int64_t kMaxWorldSize = 1 << 20;
+
+std::vector<zoo::Model> all_models() {
+  std::vector<zoo::Model> models;
+  for (const auto family :
+       {zoo::resnet_models, zoo::vgg_models, zoo::inception_models, zoo::densenet_models,
+        zoo::bert_models, zoo::gpt2_models, zoo::llama_models, zoo::mlp_models}) {
+    for (zoo::Model& model : family()) models.push_back(std::move(model));
+  }
+  return models;
+}
+
+[[noreturn]] void fail_unknown(std::string_view name) {
+  const std::vector<std::string> names = zoo_names();
+  std::string message = "unknown model \"" + std::string(name) + "\"";
+  const std::string nearest = nearest_word(name, names);
+  if (!nearest.empty()) throw InputError(message + "; did you mean \"" + nearest + "\"?");
+  message += "; known are";
+  for (const std::string& known : names) message += " " + known;
+  throw InputError(message);
+}
+
+void check_range(const ZooEntry& entry, const std::string& what, std::int64_t value,
+                 std::int64_t limit) {
+  if (value >= 1 && value <= limit) return;
+  throw InputError(entry.name + ": expected a " + what + " of 1 to " + std::to_string(limit) +
+                   ", found " + std::to_string(value));
+}
+
+// Fills in the defaults. Throws InputError for what the model does not take.
+ZooOptions resolve(const ZooEntry& entry, ZooOptions options) {
+  if (options.batch == 0) options.batch = entry.batch;
+  check_range(entry, "batch", options.batch, kMaxBatch);
+  check_range(entry, "world size", options.world_size, kMaxWorldSize);
+  if (!entry.sequence) {
+    if (options.sequence == 0) return options;
+    throw InputError(entry.name + ": a sequence length was given, but the model takes no text");
+  }
+  if (options.sequence == 0) options.sequence = *entry.sequence;
+  check_range(entry, "sequence", options.sequence, entry.sequence_limit.value_or(kMaxSequence));
+  check_range(entry, "number of tokens (batch x sequence)", options.batch * options.sequence,
+              kMaxTokens);
+  return options;
+}
+
+}  // namespace
+
+std::vector<ZooEntry> zoo_entries() {
+  std::vector<ZooEntry> entries;
+  for (zoo::Model& model : all_models()) entries.push_back(std::move(model.entry));
+  return entries;
+}
+
+std::vector<std::string> zoo_names() {
+  std::vector<std::string> names;
+  for (ZooEntry& entry : zoo_entries()) names.push_back(std::move(entry.name));
+  return names;
+}
+
+schedule::Program zoo_program(std::string_view name, const ZooOptions& options) {
+  const std::vector<zoo::Model> models = all_models();
+  const auto model = std::ranges::find_if(
+      models, [&](const zoo::Model& candidate) { return candidate.entry.name == name; });
+  if (model == models.end()) fail_unknown(name);
+  zoo::Builder builder(model->entry.name, resolve(model->entry, options));
+  const zoo::Value result = model->forward(builder);
+  return builder.finish(result);
+}
+
+}  // namespace dovetail::models

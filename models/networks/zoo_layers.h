@@ -1,0 +1,150 @@
+// The layers that the models of the zoo are made of, with what each costs forward and backward.
+//
+// Names follow PyTorch: a layer `fc` owns `fc.weight` and `fc.bias` and writes `fc.out`. Modules
+// with weights may be declared first and applied later (Llama defines its norms last but uses them
+// first); `conv` and the one-line forms declare and apply at once.
+//
+//   matrix product  m x k by k x n    forward m n k; backward.weight n k m, reads the input, writes
+//   (linear, conv)                    bias and weight gradients; then backward.input m k n
+//   batch norm      forward reads its input twice (statistics, then scale) and writes once;
+//                   backward reads input and output gradient twice, writes weight and input
+//                   gradients
+//   layer, RMS norm forward one pass; backward as batch norm
+//   pointwise       every operand once; backward reads what it saved (nothing, input or output)
+//   embedding       forward reads and writes the looked-up rows; backward clears the table's
+//                   gradient, then adds the rows
+//   product         of two activations: backward.left and backward.right
+//
+// Left out: the column sum of a bias gradient (one read of the output gradient), layout changes,
+// cuDNN's choice among convolution algorithms: a convolution counts as the GEMM it implies.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/ids.h"
+#include "models/networks/zoo_builder.h"
+#include "schedule/program.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dovetail::models::zoo {
+
+// A picture of ImageNet, the number of its classes.
+inline constexpr std::int64_t kImageNetSide = 224;
+inline constexpr std::int64_t kImageNetClasses = 1000;
+
+enum class Bias { No, Yes };
+
+// ---- layers with weights ---------------------------------------------------------------------
+
+struct LinearShape {
+  std::int64_t in = 0;
+  std::int64_t out = 0;
+  Bias bias = Bias::Yes;
+  // nn.Linear stores out x in; GPT-2's Conv1D stores in x out.
+  enum class Layout { OutIn, InOut } layout = Layout::OutIn;
+};
+struct Linear {
+  std::string name;
+  LinearShape shape;
+  std::vector<TensorId> parameters;  // weight, then bias
+};
+Linear declare_linear(Builder& builder, const std::string& name, const LinearShape& shape);
+// x W^T + b over the rows of `in`, whose last extent is shape.in.
+Value apply(Builder& builder, const Linear& layer, const Value& in);
+Value linear(Builder& builder, const std::string& name, const LinearShape& shape, const Value& in);
+// An output layer that uses the embedding table `weight`, vocabulary x width, of another layer.
+Value tied_linear(Builder& builder, const std::string& name, TensorId weight,
+                  const LinearShape& shape, const Value& in);
+
+enum class NormKind { Batch, Layer, Rms };  // Rms has a weight only, the others a bias too
+struct Norm {
+  std::string name;
+  NormKind kind = NormKind::Layer;
+  std::vector<TensorId> parameters;
+};
+Norm declare_norm(Builder& builder, const std::string& name, NormKind kind, std::int64_t width);
+Value apply(Builder& builder, const Norm& layer, const Value& in);
+Value norm(Builder& builder, const std::string& name, NormKind kind, const Value& in);
+
+struct EmbeddingShape {
+  std::int64_t entries = 0;
+  std::int64_t width = 0;
+};
+struct Embedding {
+  TensorId table;
+  Value out;
+};
+// Looks up `rows` rows of a table of entries x width.
+Embedding embedding(Builder& builder, const std::string& name, const EmbeddingShape& shape,
+                    std::int64_t rows);
+
+// ---- layers without weights ------------------------------------------------------------------
+
+enum class Saved { Nothing, Input, Output };  // what backward reads beside the output's gradient
+struct Pointwise {
+  std::vector<Value> inputs;
+  Shape out;
+  Saved saved = Saved::Nothing;
+  double flop_per_element = 1;
+};
+Value pointwise(Builder& builder, const std::string& name, Pointwise layer);
+Value relu(Builder& builder, const std::string& name, const Value& in);
+Value softmax(Builder& builder, const std::string& name, const Value& in);
+// a + b + ...: the gradient passes through untouched. See zoo_builder.h for what that requires.
+Value sum(Builder& builder, const std::string& name, std::vector<Value> inputs);
+// `work` is one left x right product per batch entry; two views of one tensor may be multiplied.
+struct Product {
+  Value left;
+  Value right;
+  schedule::GemmWork work;
+  Shape out;
+};
+Value product(Builder& builder, const std::string& name, const Product& layer);
+
+// ---- text, shape tokens x width --------------------------------------------------------------
+
+// Scaled dot-product attention, written out: scores, softmax, context. All of the square of scores
+// is computed, as without a fused kernel; a causal mask saves nothing. Keys and values may have
+// fewer heads (grouped-query attention): the products stay the same, heads share their right-hand
+// side.
+struct Attention {
+  Value query;
+  Value key;
+  Value value;
+  std::int64_t heads = 1;
+};
+Value attention(Builder& builder, const std::string& name, const Attention& layer);
+
+// ---- images, shape N x C x H x W -------------------------------------------------------------
+
+struct Kernel {
+  std::int64_t height = 1;
+  std::int64_t width = 1;
+  std::int64_t stride = 1;
+  enum class Pad { Same, Valid } pad = Pad::Same;  // Same pads by half the kernel, rounded down
+  friend bool operator==(const Kernel&, const Kernel&) = default;
+};
+Value image_batch(const Builder& builder, std::int64_t channels, std::int64_t side);
+Value conv(Builder& builder, const std::string& name, const Value& in, std::int64_t channels,
+           const Kernel& kernel, Bias bias = Bias::No);
+
+enum class PoolKind { Max, Average };
+enum class Rounding { Down, Up };  // of the output's extent
+struct Pool {
+  PoolKind kind = PoolKind::Max;
+  Kernel kernel;
+  Rounding rounding = Rounding::Down;
+};
+Value pool(Builder& builder, const std::string& name, const Value& in, const Pool& shape);
+// Mean over the pixels: N x C.
+Value global_pool(Builder& builder, const std::string& name, const Value& in);
+// All channels one after another. Backward splits the gradient.
+Value concat(Builder& builder, const std::string& name, std::vector<Value> inputs);
+// A view N x (C H W).
+Value flatten(const Value& in);
+
+}  // namespace dovetail::models::zoo

@@ -1,0 +1,72 @@
+// Multiplies curves knot by knot, at the sizes of all of them.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/rates/collective_anchor.h"
+
+#include "base/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <set>
+#include <utility>
+
+namespace dovetail::models {
+namespace {
+
+struct Times {
+  double isolated_ns = 0, back_to_back_ns = 0;
+};
+
+Times times_at(const CollectiveTable& table, double bytes) {
+  const auto& knots = table.knots();
+  auto after = std::ranges::upper_bound(knots, bytes, {}, &CollectiveTable::Knot::bytes);
+  if (after == knots.begin()) ++after;
+  const CollectiveTable::Knot& knot = *std::prev(after);
+  const double beyond = std::max(0.0, bytes - knot.bytes);
+  return {.isolated_ns = knot.isolated_ns + knot.isolated_slope * beyond,
+          .back_to_back_ns = knot.back_to_back_ns + knot.back_to_back_slope * beyond};
+}
+
+}  // namespace
+
+CollectiveTable anchored(const CollectiveTable& model, const std::vector<Anchor>& anchors) {
+  DOVETAIL_CHECK(!anchors.empty()) << "no anchor";
+  std::set<double> sizes;
+  for (const auto& knot : model.knots()) sizes.insert(knot.bytes);
+  for (const Anchor& anchor : anchors) {
+    for (const auto& knot : anchor.measured.knots()) sizes.insert(knot.bytes);
+  }
+  std::vector<CollectiveTable::Knot> knots;
+  Times factor;
+  for (const double bytes : sizes) {
+    factor = {.isolated_ns = 1, .back_to_back_ns = 1};
+    const double part = 1 / static_cast<double>(anchors.size());
+    for (const Anchor& anchor : anchors) {
+      const double known = std::min(bytes, anchor.measured.knots().back().bytes);
+      const Times measured = times_at(anchor.measured, known);
+      const Times modelled = times_at(anchor.modelled, known);
+      factor.isolated_ns *= std::pow(measured.isolated_ns / modelled.isolated_ns, part);
+      factor.back_to_back_ns *= std::pow(measured.back_to_back_ns / modelled.back_to_back_ns, part);
+    }
+    const Times time = times_at(model, bytes);
+    const double most_ns = 1e3 * to_us(kLongestTime);
+    CollectiveTable::Knot knot{
+        .bytes = bytes,
+        .isolated_ns = std::min(most_ns, time.isolated_ns * factor.isolated_ns),
+        .back_to_back_ns = std::min(most_ns, time.back_to_back_ns * factor.back_to_back_ns)};
+    if (!knots.empty()) {
+      CollectiveTable::Knot& before = knots.back();
+      before.isolated_slope = (knot.isolated_ns - before.isolated_ns) / (bytes - before.bytes);
+      before.back_to_back_slope =
+          (knot.back_to_back_ns - before.back_to_back_ns) / (bytes - before.bytes);
+    }
+    knots.push_back(knot);
+  }
+  knots.back().isolated_slope = model.knots().back().isolated_slope * factor.isolated_ns;
+  knots.back().back_to_back_slope =
+      model.knots().back().back_to_back_slope * factor.back_to_back_ns;
+  return CollectiveTable(std::move(knots));
+}
+
+}  // namespace dovetail::models

@@ -1,0 +1,67 @@
+// Puts the files of models/rates/gemm into the program by the assembler: they are too large for a compiler to read as code.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/rates/gemm_files.h"
+
+#include <cstddef>
+
+// SYMBOL names it in C, NAME is that of the file without ".csv".
+#define DOVETAIL_GEMM(SYMBOL, NAME)                                                     \
+  __asm__(                                                                              \
+      ".pushsection .rodata\n"                                                          \
+      "dovetail_gemm_" #SYMBOL                                                          \
+      ":\n"                                                                             \
+      ".incbin \"" DOVETAIL_GEMM_DIR "/" NAME                                           \
+      ".csv\"\n"                                                                        \
+      "dovetail_gemm_" #SYMBOL                                                          \
+      "_end:\n"                                                                         \
+      ".popsection\n");                                                                 \
+  extern "C" const char dovetail_gemm_##SYMBOL[] __attribute__((visibility("hidden"))); \
+  extern "C" const char dovetail_gemm_##SYMBOL##_end[] __attribute__((visibility("hidden")));
+
+// Of a GPU: SYMBOL, its name, its operands.
+#define DOVETAIL_GEMMS(EACH)                 \
+  EACH(a100, "a100", "a100", Own)            \
+  EACH(b200, "b200", "b200", Own)            \
+  EACH(b200_fp4, "b200-fp4", "b200", Fp4)    \
+  EACH(b200_fp8, "b200-fp8", "b200", Fp8)    \
+  EACH(gb200, "gb200", "gb200", Own)         \
+  EACH(gb200_fp4, "gb200-fp4", "gb200", Fp4) \
+  EACH(gb200_fp8, "gb200-fp8", "gb200", Fp8) \
+  EACH(gb300, "gb300", "gb300", Own)         \
+  EACH(gb300_fp4, "gb300-fp4", "gb300", Fp4) \
+  EACH(gb300_fp8, "gb300-fp8", "gb300", Fp8) \
+  EACH(h100, "h100", "h100", Own)            \
+  EACH(h100_fp8, "h100-fp8", "h100", Fp8)    \
+  EACH(h200, "h200", "h200", Own)            \
+  EACH(h200_fp8, "h200-fp8", "h200", Fp8)    \
+  EACH(l40s, "l40s", "l40s", Own)            \
+  EACH(l40s_fp8, "l40s-fp8", "l40s", Fp8)
+
+#define DOVETAIL_HOLD(SYMBOL, NAME, DEVICE, OPERANDS) DOVETAIL_GEMM(SYMBOL, NAME)
+DOVETAIL_GEMMS(DOVETAIL_HOLD)
+#undef DOVETAIL_HOLD
+DOVETAIL_GEMM(attention, "attention")
+
+namespace dovetail::models {
+namespace {
+
+std::string_view between(const char* begin, const char* end) {
+  return {begin, static_cast<std::size_t>(end - begin)};
+}
+
+}  // namespace
+
+std::vector<GemmFile> gemm_files() {
+#define DOVETAIL_LIST(SYMBOL, NAME, DEVICE, OPERANDS) \
+  {NAME, DEVICE, schedule::Operands::OPERANDS,        \
+   between(dovetail_gemm_##SYMBOL, dovetail_gemm_##SYMBOL##_end)},
+  return {DOVETAIL_GEMMS(DOVETAIL_LIST)};
+#undef DOVETAIL_LIST
+}
+
+std::string_view attention_file() {
+  return between(dovetail_gemm_attention, dovetail_gemm_attention_end);
+}
+
+}  // namespace dovetail::models

@@ -1,0 +1,190 @@
+// Prices an op by rules, tried from the most certain one (a time of its own) to the least certain
+// one (peak rates of the device), and says which class of kernel it is.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/rates/op_model.h"
+
+#include "base/error.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+namespace dovetail::models {
+namespace {
+
+constexpr double kReachableMemory = 0.8;  // share of the nominal rate that streaming kernels reach
+
+bool is_half(schedule::DType dtype) {
+  return dtype == schedule::DType::BF16 || dtype == schedule::DType::F16;
+}
+
+}  // namespace
+
+KernelClass kernel_class(const schedule::Op& op) {
+  if (std::holds_alternative<schedule::GemmWork>(op.work)) return KernelClass::Gemm;
+  if (std::holds_alternative<schedule::MemoryWork>(op.work)) return KernelClass::Memory;
+  if (const auto* several = std::get_if<schedule::KernelsWork>(&op.work)) {
+    const bool has_product =
+        std::ranges::any_of(several->kernels, [](const schedule::Kernel& kernel) {
+          return std::holds_alternative<schedule::GemmWork>(kernel);
+        });
+    return has_product ? KernelClass::Gemm : KernelClass::Memory;
+  }
+  return KernelClass::Other;
+}
+
+Duration CopyModel::time(Bytes bytes) const {
+  return fixed + from_us(ns_per_byte * static_cast<double>(bytes.count()) / 1e3);
+}
+
+double seconds_to_move(const Roofline& roofline, Bytes bytes) {
+  return static_cast<double>(bytes.count()) / (kReachableMemory * roofline.memory.count());
+}
+
+const PassModel* OpModel::pass(const schedule::Op& op) const {
+  const std::optional<PassKind> kind = pass_of(op);
+  if (!kind) return nullptr;
+  const auto found = passes.find(*kind);
+  return found == passes.end() ? nullptr : &found->second;
+}
+
+bool OpModel::uses_roofline(const schedule::Op& op) const {
+  return !std::holds_alternative<schedule::TimedWork>(op.work) &&
+         !std::holds_alternative<schedule::CollectiveWork>(op.work) &&
+         !kernels.time(op).has_value() &&
+         (pass(op) == nullptr || std::holds_alternative<schedule::GemmWork>(op.work));
+}
+
+bool Roofline::has_measured(const schedule::Op& op) const {
+  const std::vector<schedule::Kernel> kernels = schedule::kernels_of(op.work);
+  return std::ranges::any_of(kernels, [&](const schedule::Kernel& kernel) {
+    const auto* gemm = std::get_if<schedule::GemmWork>(&kernel);
+    return gemm != nullptr && table(op.dtype, gemm->operands) != nullptr;
+  });
+}
+
+const GemmTable* Roofline::table(schedule::DType dtype, schedule::Operands operands) const {
+  const auto found = is_half(dtype) ? products.find(operands) : products.end();
+  return found == products.end() ? nullptr : found->second;
+}
+
+std::optional<FlopPerSecond> Roofline::peak(schedule::DType dtype,
+                                            schedule::Operands operands) const {
+  const auto in = [](const auto& rates, auto type) {
+    const auto found = rates.find(type);
+    return found == rates.end() ? std::nullopt : std::optional(found->second);
+  };
+  if (operands == schedule::Operands::Own) return in(gemm_peak, dtype);
+  const std::optional<FlopPerSecond> narrow = in(narrow_peak, operands);
+  return narrow || operands != schedule::Operands::Tf32 ? narrow : in(gemm_peak, dtype);
+}
+
+Duration OpModel::roofline_time(const schedule::Op& op) const {
+  const auto* gemm = std::get_if<schedule::GemmWork>(&op.work);
+  const auto operands = gemm == nullptr ? schedule::Operands::Own : gemm->operands;
+  const GemmTable* const table = gemm == nullptr ? nullptr : compute->table(op.dtype, operands);
+  if (table != nullptr) {
+    schedule::GemmWork kernel = *gemm;
+    double times = 1;
+    if (gemm->separate) times = static_cast<double>(std::exchange(kernel.count, 1));
+    Duration time = stretched(table->time(kernel), compute->products_stretch * times);
+    if (gemm->count > 1 && operands == schedule::Operands::Own)
+      time = std::max(time, from_us(seconds_to_move(*compute, op.bytes()) * 1e6));
+    return time + compute->kernel_overhead;
+  }
+  const std::optional<FlopPerSecond> peak = compute->peak(op.dtype, operands);
+  if (gemm != nullptr && !peak) {
+    std::string known;
+    const auto add = [&known](auto type) {
+      known += (known.empty() ? "" : ", ") + std::string(to_string(type));
+    };
+    for (const auto& [dtype, rate] : compute->gemm_peak) add(dtype);
+    for (const auto& [narrow, rate] : compute->narrow_peak) add(narrow);
+    const std::string type(operands == schedule::Operands::Own ? to_string(op.dtype)
+                                                               : to_string(operands));
+    throw InputError("cluster " + machine + ": op " + op.name + " is a GEMM of " + type +
+                     ", but compute.gemm.flop_per_s has only " +
+                     (known.empty() ? "nothing" : known));
+  }
+  const double moving = seconds_to_move(*compute, op.bytes());
+  double computing = peak ? op.flop().count() / (compute->efficiency * peak->count()) : 0;
+  const auto* memory = std::get_if<schedule::MemoryWork>(&op.work);
+  if (memory != nullptr && memory->attention && compute->attention != nullptr &&
+      is_half(op.dtype)) {
+    const double rate = compute->attention->rate(*memory->attention).count();
+    computing = compute->products_stretch * op.flop().count() / rate;
+  }
+  return from_us(std::max(moving, computing) * 1e6) + compute->kernel_overhead;
+}
+
+// By kernels and passes.
+std::optional<OpModel::Measured> OpModel::measured(const schedule::Op& op) const {
+  const auto of_kernel = [](const MeasuredKernel& kernel, Duration beside) {
+    return Measured{kernel.time + beside, spread_of(kernel.time, kernel.p10, kernel.p90)};
+  };
+  if (const MeasuredKernel* named = kernels.find_named(op)) return of_kernel(*named, Duration{});
+  const PassModel* line = pass(op);
+  const Duration passing = line == nullptr ? Duration{} : line->time(traffic_of(op));
+  const bool is_pass_alone = !std::holds_alternative<schedule::GemmWork>(op.work);
+  if (line != nullptr && is_pass_alone) return Measured{passing, {}};
+  if (const MeasuredKernel* kernel = kernels.find(op)) return of_kernel(*kernel, passing);
+  if (const std::optional<Duration> time = kernels.repetitions(op)) {
+    return Measured{*time + passing, {}};
+  }
+  return std::nullopt;
+}
+
+OpCost OpModel::price(const schedule::Op& op) const {
+  OpCost cost = by_rules(op);
+  const Duration longest = std::ranges::max(cost.by_class);
+  if (longest <= kLongestTime) return cost;
+  throw InputError("cluster " + machine + ": op " + op.name + " would take " +
+                   dovetail::to_string(longest) + "; expected at most " +
+                   dovetail::to_string(kLongestTime) + " (eleven days)");
+}
+
+// Not checked yet.
+OpCost OpModel::by_rules(const schedule::Op& op) const {
+  OpCost cost{.by_class = {Duration{}}, .kernel = kernel_class(op)};
+  if (std::holds_alternative<schedule::CollectiveWork>(op.work)) return cost;
+  if (const auto* timed = std::get_if<schedule::TimedWork>(&op.work)) {
+    if (timed->by_rank.empty()) throw InputError("op " + op.name + ": timed work without a time");
+    cost.by_class = timed->by_rank;
+    for (Duration& time : cost.by_class) time = stretched(time, timed_stretch);
+    return cost;
+  }
+  if (const auto* several = std::get_if<schedule::KernelsWork>(&op.work);
+      several != nullptr && kernels.find(op) == nullptr) {
+    schedule::Op one;
+    one.id = op.id;
+    one.name = op.name;
+    one.phase = op.phase;
+    one.dtype = op.dtype;
+    for (const schedule::Kernel& kernel : several->kernels) {
+      std::visit([&one](const auto& work) { one.work = work; }, kernel);
+      cost.by_class.front() += by_rules(one).by_class.front();
+    }
+    return cost;
+  }
+  if (const std::optional<Measured> known = measured(op)) {
+    cost.by_class = {stretched(known->time, 1 + skew)};
+    cost.spread = known->spread;
+    return cost;
+  }
+  const auto* memory = std::get_if<schedule::MemoryWork>(&op.work);
+  if (compute) {
+    cost.by_class = {roofline_time(op)};
+  } else if (copy && memory != nullptr) {
+    // A copy of one byte moves two: it is read and written.
+    const double ns = copy->ns_per_byte * static_cast<double>(memory->bytes.count()) / 2;
+    cost.by_class = {copy->fixed + from_us(ns / 1e3)};
+  } else {
+    throw InputError("cluster " + machine + ": no duration for op " + op.name +
+                     ": no measured kernel matches it and the cluster has no compute section; "
+                     "dovetail import nccl-tests adds one: --gpu NAME, or --over CLUSTER");
+  }
+  return cost;
+}
+
+}  // namespace dovetail::models

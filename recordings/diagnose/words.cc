@@ -1,0 +1,431 @@
+// Field words and round figures: three digits below 10 ms, one place above.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "recordings/diagnose/words.h"
+
+#include "base/count.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+namespace dovetail::diagnose {
+namespace {
+
+std::string with_places(Duration time, const char* format) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), format, to_us(time) / 1e3);
+  return text.data();
+}
+std::string ms(Duration time) {
+  return with_places(time, std::abs(to_us(time)) < 1e4 ? "%.2f ms" : "%.1f ms");
+}
+std::string exact_ms(Duration time) { return with_places(time, "%.3f ms"); }
+
+std::string percent(double share) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.0f %%", share * 100);
+  return text.data();
+}
+
+std::string of_step(const Finding& finding) {
+  return ms(finding.amount) + " of " + ms(finding.whole);
+}
+
+std::string late_sentence(const Finding& finding, const LateRank& worst) {
+  std::string text = "stragglers: " + percent(finding.share()) + " of all collective time (" +
+                     of_step(finding) + ", all ranks) is waiting for a late rank; most of it, " +
+                     ms(worst.caused) + ", for rank " + std::to_string(worst.rank);
+  const bool is_vowel = worst.mostly_in.find_first_of("aeiou") == 0;
+  text += std::string(" (longest in a") + (is_vowel ? "n " : " ") + worst.mostly_in + ")";
+  if (!worst.mostly_with.empty()) text += ", late with " + worst.mostly_with;
+  return text;
+}
+
+std::string exposed_sentence(const Finding& finding) {
+  std::string text = of_step(finding) + " is exposed communication";
+  std::vector<std::size_t> order(kCauses);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, std::ranges::greater{}, [&](std::size_t c) { return finding.by[c]; });
+  const char* separator = ": ";
+  for (const std::size_t c : order) {
+    if (finding.by[c] <= Duration{}) break;
+    text += separator + std::string(to_string(static_cast<Cause>(c))) + " " + ms(finding.by[c]);
+    separator = ", ";
+  }
+  return text;
+}
+
+std::string no_collective_sentence(const imports::Unrecognised& seen) {
+  if (seen.likely.empty()) {
+    return "no collective recognised: no kernel of this trace has a name that is known of one";
+  }
+  std::string text = "no collective recognised; ";
+  std::string patterns;
+  const std::size_t shown = std::min<std::size_t>(seen.likely.size(), 4);
+  std::vector<std::pair<std::string, std::int64_t>> kinds;
+  for (std::size_t i = 0; i < shown; ++i) {
+    const imports::LikelyCollectives& likely = seen.likely[i];
+    const auto known =
+        std::ranges::find(kinds, likely.what, [](const auto& kind) { return kind.first; });
+    if (known == kinds.end()) {
+      kinds.emplace_back(likely.what, likely.kernels);
+    } else {
+      known->second += likely.kernels;
+    }
+    patterns += " --collective-pattern " + likely.pattern;
+  }
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    text +=
+        (i == 0                  ? ""
+         : i + 1 == kinds.size() ? " and "
+                                 : ", ") +
+        std::to_string(kinds[i].second) +
+        (i == 0 ? kinds[i].second == 1 ? " kernel looks like " : " kernels look like " : " like ") +
+        kinds[i].first;
+  }
+  return text + ":" + patterns;
+}
+
+// Waits that nothing demands, and what the step would be without them.
+std::string serial_sentence(const Finding& finding) {
+  const bool reductions = finding.kind == FindingKind::Serialised;
+  std::string text =
+      reductions ? "backward waits for reductions of buckets that nothing reads before the update, "
+                 : "gathers are started when compute needs them (no prefetch), ";
+  text += ms(finding.amount) + " of the exposed time; " +
+          (reductions ? "waited for at the update only" : "started one layer earlier") + ", ";
+  if (finding.gain * 200 < finding.whole) {
+    return text + "the step would be no shorter: the network is busy all that time";
+  }
+  return text + "the step would be " + ms(finding.whole - finding.gain) + " instead of " +
+         ms(finding.whole);
+}
+
+std::string accumulation_sentence(const Finding& finding) {
+  const imports::Accumulation& found = finding.accumulation;
+  const bool all = found.reducing == found.passes;
+  return (all ? std::string("every micro-step reduces all gradients: ")
+              : std::to_string(found.reducing) + " micro-steps reduce all gradients: ") +
+         std::to_string(found.passes) +
+         " backward passes for one step of the optimizer; wrap all but the last in no_sync(), "
+         "saves " +
+         of_step(finding);
+}
+
+std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
+  switch (finding.kind) {
+    case FindingKind::NoGpuWork:
+      return no_work_sentence(diagnosis.unrecognised);
+    case FindingKind::NotReplayed:
+      return "the replay misses the recorded step: no change can be judged on this trace";
+    case FindingKind::Stragglers:
+      return late_sentence(finding, diagnosis.late.front());
+    case FindingKind::HostBound:
+      return "host-bound: no bucket size will help; the GPU waits " + of_step(finding) +
+             " for the host, and with a network that took no time the step would be " +
+             ms(finding.without_network);
+    case FindingKind::NoCollective:
+      return no_collective_sentence(diagnosis.unrecognised);
+    case FindingKind::Hidden:
+      return "communication is hidden: with a network that took no time the step would be " +
+             ms(finding.without_network) + " instead of " + ms(finding.whole);
+    case FindingKind::Exposed:
+      return exposed_sentence(finding);
+    case FindingKind::Serialised:
+    case FindingKind::NoPrefetch:
+      return serial_sentence(finding);
+    case FindingKind::Accumulation:
+      return accumulation_sentence(finding);
+    case FindingKind::WaitsForHost:
+      break;
+  }
+  return "the GPU waits " + of_step(finding) + " for the host to launch work";
+}
+
+// Sizes that follow each other stand as their ends.
+std::string flat_range(const BucketAdvice& advice) {
+  std::string text;
+  const auto& alike = advice.alike;
+  for (std::size_t i = 0; i < alike.size(); ++i) {
+    const BucketSetting& first = advice.settings[alike[i]];
+    std::size_t last = i;
+    while (first.size && last + 1 < alike.size() && alike[last + 1] == alike[last] + 1 &&
+           advice.settings[alike[last + 1]].size &&
+           advice.settings[alike[last + 1]].in_flight == first.in_flight) {
+      ++last;
+    }
+    text += (text.empty() ? "" : "; ") + short_setting(first);
+    if (last > i) text += " to " + short_setting(advice.settings[alike[last]]);
+    i = last;
+  }
+  return "flat range (within " + exact_ms(advice.tell) +
+         " of the best, which cannot be told): " + text;
+}
+
+void add_torch_notes(const BucketSetting& setting, std::vector<std::string>& lines) {
+  if (setting.size) {
+    lines.emplace_back(
+        "(torch 1.13 closes the first bucket at 1 MiB whatever the cap; from 2.x on only "
+        "where no cap is given)");
+  }
+  if (setting.is_list) lines.emplace_back("(bucket_cap_mb_list: torch 2.13 or later)");
+}
+
+// "worth trying: 3.1 % of the step (1.0 to 5.2); at the spread of the recorded steps 40 of each show it".
+std::string worth_trying(const BucketAdvice& advice, const Gain& gain) {
+  const auto share = [&](Duration time) {
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%.1f", 100 * to_us(time) / to_us(advice.step));
+    return std::string(text.data());
+  };
+  return "worth trying: " + share(gain.middle) + " % of the step (" + share(gain.low) + " to " +
+         share(gain.high) + "); " +
+         (advice.steps_to_see ? "at the spread of the recorded steps " +
+                                    counted(*advice.steps_to_see, "step") + " of each show it"
+                              : "record three steps and more to be told how many show it");
+}
+
+// What to do, and why not more.
+void add_paste(const BucketAdvice& advice, std::vector<std::string>& lines) {
+  const BucketSetting* const setting = advised(advice);
+  const bool is_torch = advice.framework->id == "torch";
+  if (setting != nullptr && setting->gain.middle > advice.tell) {
+    const bool is_certain = setting->gain.low > Duration{};
+    if (!is_certain) {
+      lines.emplace_back("no bucket size is better for certain: every interval holds 0");
+    }
+    lines.push_back((is_certain ? "paste: " : "likeliest: ") + setting->line);
+    lines.push_back(worth_trying(advice, setting->gain));
+    if (is_torch) add_torch_notes(*setting, lines);
+    return;
+  }
+  if (setting == nullptr) {
+    lines.push_back("keep what you have" +
+                    (advice.recorded.empty() ? std::string() : " (" + advice.recorded + ")") +
+                    ": no bucket size is better by more than can be told");
+    return;
+  }
+  lines.push_back("no setting of " + std::string(advice.framework->name) +
+                  " is better than the recorded buckets by more than can be told");
+}
+
+}  // namespace
+
+std::string ranks_in_words(const JobTrace& job) {
+  const std::string given = counted(job.ranks.size(), "rank");
+  const std::optional<std::int64_t> world = job.world_size();
+  return world ? given + " of " + std::to_string(*world) : given + "; world size unknown";
+}
+
+std::string no_work_sentence(const imports::Unrecognised& seen) {
+  if (!seen.unread.foreign.empty()) {
+    const auto& [what, events] = *std::ranges::max_element(
+        seen.unread.foreign, {}, [](const auto& entry) { return entry.second; });
+    return "no GPU work that can be read: the " + std::to_string(events) + " events of " + what +
+           " are of a device whose profiler tells no kernels, launches and streams as CUDA's and "
+           "ROCm's do";
+  }
+  if (seen.unread.without_time > 0) {
+    return "no GPU work with a time: of " + std::to_string(seen.unread.without_time) +
+           " pieces of it start or duration is no number";
+  }
+  if (seen.launches > 0) {
+    return "no GPU work in the trace, though " + std::to_string(seen.launches) +
+           " kernels were launched: the GPU's records are lost or were not asked for "
+           "(ProfilerActivity.CUDA; no other profiler may hold the GPU)";
+  }
+  if (seen.unread.flows > 0) {
+    return "no GPU work that can be read, though " + std::to_string(seen.unread.flows) +
+           " flows (ac2g) lead from the host to a device's work: it is of no category that is "
+           "known";
+  }
+  if (!seen.device_libraries.empty()) {
+    const auto& [library, calls] = *seen.device_libraries.begin();
+    return "no GPU work in the trace, though the host called " + std::to_string(calls) +
+           " collectives of " + library +
+           ": record with the device's activity, too (ProfilerActivity.CUDA)";
+  }
+  if (seen.cpu_collectives > 0) {
+    return "no GPU work in the trace, and hardly an operator beside its " +
+           std::to_string(seen.cpu_collectives) +
+           " collectives of threads (Gloo): nothing tells what they overlap with; record with "
+           "ProfilerActivity.CPU";
+  }
+  return "no GPU work in the trace, and no collective of Gloo, MPI or UCC: nothing to diagnose; "
+         "record with CUDA activity";
+}
+
+std::string_view to_string(FindingKind kind) {
+  switch (kind) {
+    case FindingKind::NoGpuWork:
+      return "no-gpu-work";
+    case FindingKind::NotReplayed:
+      return "not-replayed";
+    case FindingKind::Stragglers:
+      return "stragglers";
+    case FindingKind::HostBound:
+      return "host-bound";
+    case FindingKind::NoCollective:
+      return "no-collective";
+    case FindingKind::Hidden:
+      return "hidden";
+    case FindingKind::Exposed:
+      return "exposed";
+    case FindingKind::Serialised:
+      return "serialised";
+    case FindingKind::NoPrefetch:
+      return "no-prefetch";
+    case FindingKind::Accumulation:
+      return "accumulation";
+    case FindingKind::WaitsForHost:
+      break;
+  }
+  return "waits-for-host";
+}
+
+std::string_view to_string(Change change) {
+  switch (change) {
+    case Change::NoNetwork:
+      return "a network that takes no time";
+    case Change::NobodyLate:
+      return "no rank late (collectives take their own time only)";
+    case Change::WaitAtUpdate:
+      return "reductions waited for at the update only";
+    case Change::Prefetch:
+      return "gathers started one layer earlier (prefetch)";
+    case Change::FusedOptimizer:
+      return "an optimizer of one launch (fused=True)";
+    case Change::NoHost:
+      break;
+  }
+  return "a host that takes no time (CUDA graphs, compiled steps)";
+}
+
+std::string headline(const Diagnosis& diagnosis) {
+  return sentence(diagnosis.findings.front(), diagnosis);
+}
+
+std::vector<std::string> sentences(const Diagnosis& diagnosis) {
+  std::vector<std::string> lines;
+  for (std::size_t i = 1; i < diagnosis.findings.size(); ++i) {
+    lines.push_back(sentence(diagnosis.findings[i], diagnosis));
+  }
+  return lines;
+}
+
+namespace {
+
+std::string three_digits(const Gain& gain) {
+  return dovetail::to_string(gain.middle) + " (" + dovetail::to_string(gain.low) + " to " +
+         dovetail::to_string(gain.high) + ")";
+}
+
+void say_buckets(const Diagnosis& diagnosis, Brief& brief) {
+  if (!diagnosis.buckets) {
+    brief.why_nothing = ": the trace makes no workload whose buckets could be changed";
+    brief.gives = "no forecast of buckets";
+    return;
+  }
+  const BucketAdvice& advice = *diagnosis.buckets;
+  const BucketSetting* const setting = advised(advice);
+  const bool tells = setting != nullptr && setting->gain.middle > advice.tell;
+  const BucketSetting& best = advice.settings[advice.best];
+  if (!tells) {
+    brief.why_nothing = ": keep the buckets you have" +
+                        (advice.recorded.empty() ? "" : " (" + advice.recorded + ")");
+    brief.gives = "no bucket size gains more than can be told: the best one " +
+                  three_digits(best.gain) + " of " + dovetail::to_string(advice.step) + " a step";
+    return;
+  }
+  brief.set = setting->line;
+  brief.gives = three_digits(setting->gain) + " less of " + dovetail::to_string(advice.step) +
+                " a step as recorded" +
+                (setting->gain.low > Duration{} ? "" : ", which is likely, not certain");
+}
+
+}  // namespace
+
+Brief brief(const Diagnosis& diagnosis) {
+  Brief brief;
+  if (diagnosis.findings.front().kind == FindingKind::NoGpuWork) return brief;
+  say_buckets(diagnosis, brief);
+  const RankDiagnosis* rank = nullptr;
+  const WhatIf* most = nullptr;
+  for (const RankDiagnosis& one : diagnosis.ranks) {
+    for (const WhatIf& what_if : one.forecast.what_ifs) {
+      if (most != nullptr && what_if.gain.middle <= most->gain.middle) continue;
+      most = &what_if;
+      rank = &one;
+    }
+  }
+  if (most == nullptr) {
+    brief.left = "not known: the replay is not the recorded step, so no change can be judged";
+    return brief;
+  }
+  brief.left = "at most " + three_digits(most->gain) +
+               " a step: " + std::string(to_string(most->change)) +
+               (diagnosis.ranks.size() > 1 ? ", rank " + std::to_string(rank->rank) : "");
+  return brief;
+}
+
+std::vector<std::string> host_lines(const HostTime& host) {
+  std::vector<std::string> lines;
+  std::string text = "the host's " + ms(host.step) + " a step: ";
+  std::vector<std::size_t> order(kHostParts);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::ranges::greater{},
+                           [&](std::size_t p) { return host.parts[p].time; });
+  Duration python{};
+  const char* separator = "";
+  for (const std::size_t p : order) {
+    const HostPartTime& part = host.parts[p];
+    if (static_cast<HostPart>(p) != HostPart::Waiting) python += part.python;
+    if (part.time * 200 < host.step) continue;
+    text += separator + std::string(dovetail::to_string(static_cast<HostPart>(p))) + " " +
+            ms(part.time);
+    separator = ", ";
+  }
+  lines.push_back(text + "; in " + ms(python) +
+                  " of it no operator runs (Python, and what is not recorded)");
+  lines.push_back("recording costs it " + ms(host.profiler_low) + " to " + ms(host.profiler_high) +
+                  " of that (an estimate: " + std::to_string(std::llround(host.events)) +
+                  " events at 1 to 3 us): without the profiler the host is that much less late");
+  const auto named = [](const NamedTime& time) {
+    return time.name + " " + ms(time.time) + " (" + std::to_string(std::llround(time.count)) + ")";
+  };
+  const auto list = [&](const char* title, const std::vector<NamedTime>& times) {
+    std::string line = title;
+    const char* comma = ": ";
+    for (const NamedTime& time : times) {
+      line += comma + named(time);
+      comma = ", ";
+    }
+    if (!times.empty()) lines.push_back(line);
+  };
+  list("operators by their own time, and how often", host.operators);
+  list("annotated", host.annotations);
+  for (const HostPause& pause : host.pauses) {
+    lines.push_back("pause of " + ms(pause.time) + " in " +
+                    std::string(dovetail::to_string(pause.part)) +
+                    (pause.after.empty() ? "" : ", after " + pause.after) +
+                    (pause.before.empty() ? "" : ", before " + pause.before));
+  }
+  return lines;
+}
+
+std::vector<std::string> advice_lines(const BucketAdvice& advice) {
+  std::vector<std::string> lines = {flat_range(advice)};
+  add_paste(advice, lines);
+  for (const GivenUp& given : advice.given_up) {
+    lines.push_back("given up: " + given.what + ": " + exact_ms(given.less) + " a step");
+  }
+  for (const std::string_view missing : advice.framework->not_replayed) {
+    lines.push_back("not replayed: " + std::string(missing));
+  }
+  return lines;
+}
+
+}  // namespace dovetail::diagnose

@@ -1,0 +1,46 @@
+// The sentences of a diagnosis: everything that people read is made here, from values.
+//
+//   headline(diagnosis)             "host-bound: no bucket size will help; the GPU waits 163 ms of 222 ms ..."
+//   advice_lines(*diagnosis.buckets)
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "recordings/diagnose/diagnosis.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dovetail::diagnose {
+
+std::string_view to_string(FindingKind kind);  // "host-bound", as in JSON
+std::string_view to_string(Change change);     // "a network that takes no time"
+
+// "2 ranks of 8", "1 rank; world size unknown".
+std::string ranks_in_words(const JobTrace& job);
+
+// Why nothing can be said of a trace without GPU work, and what would help.
+std::string no_work_sentence(const imports::Unrecognised& seen);
+
+// Of the first finding, and of the others by weight.
+std::string headline(const Diagnosis& diagnosis);
+std::vector<std::string> sentences(const Diagnosis& diagnosis);
+
+// The answer in three sentences: the line to paste or why there is none; what it gives; what a change of another kind would
+// give at most. Empty where there is no work to diagnose.
+struct Brief {
+  std::string set;          // a line to paste; empty: nothing is to be set
+  std::string why_nothing;  // of nothing: ": keep the buckets you have"
+  std::string gives, left;
+};
+Brief brief(const Diagnosis& diagnosis);
+
+// Where the host's time of a step goes: parts, what recording costs, operators, annotations, longest pauses.
+std::vector<std::string> host_lines(const HostTime& host);
+
+// The flat range first, since it says how much the choice matters at all; then the line to paste, or that keeping what
+// there is is as good; then what the framework cannot express, with what that costs, and what the forecast does not hold.
+std::vector<std::string> advice_lines(const BucketAdvice& advice);
+
+}  // namespace dovetail::diagnose

@@ -1,0 +1,199 @@
+// Guesses the format of a file from its first bytes by words that only this format has; the order
+// of the table decides where a file could be two things.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "recordings/guess.h"
+
+#include "base/error.h"
+#include "recordings/byte_source.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <span>
+#include <system_error>
+
+namespace dovetail::imports {
+namespace {
+
+constexpr std::size_t kLookedAt = std::size_t{1} << 16;
+
+struct Mark {
+  std::string_view word;
+  const char* format;
+};
+
+// In this order: a log of nccl-tests may hold NCCL's own lines, a Kineto trace may name anything.
+constexpr std::array kMarks = {
+    Mark{"NEGOTIATE_ALLREDUCE", "horovod-timeline"},
+    Mark{"\"traceEvents\"", "kineto"},
+    Mark{"\"coll_perf\"", "nccl-inspector"},
+    Mark{"\"dump_stats\"", "nccl-inspector"},
+    Mark{"\"pg_config\"", "flight-recorder"},
+    Mark{"nThread ", "nccl-tests"},
+    Mark{"algbw", "nccl-tests"},
+    Mark{"\"alg_bw\"", "nccl-tests"},
+    Mark{"NCCL INFO", "nccl-log"},
+    Mark{"\"workload_graph\"", "chakra"},
+    Mark{"HloModule ", "hlo"},
+};
+
+// Files of programs near by that no format reads, and what to give instead.
+struct Unread {
+  std::string_view word;
+  const char* what;
+};
+constexpr std::array kUnread = {
+    Unread{
+        "[pytorch|profiler|execution_",
+        "is PyTorch's execution trace, which has no times: give the profiler's trace of the same "
+        "run (export_chrome_trace), dovetail diagnose TRACE; or join the two by chakra_trace_link "
+        "and chakra_converter, dovetail import chakra STEP.et --ranks N"},
+    Unread{"\"rocprofiler-sdk-tool\"",
+           "is the JSON of rocprofiler-sdk (rocprofv3), which is not read: record with "
+           "torch.profiler, whose trace has ROCm's kernels, dovetail diagnose TRACE"},
+};
+
+// The first bytes of a file, unpacked where it is gzip.
+std::string head_of(const std::string& path) {
+  ByteSource source = ByteSource::file(path, {});
+  std::string head(kLookedAt, '\0');
+  std::size_t held = 0;
+  while (held < head.size()) {
+    const std::size_t size = source.read(std::span(head).subspan(held));
+    if (size == 0) break;
+    held += size;
+  }
+  head.resize(held);
+  return head;
+}
+
+// Files of this tool, by the beginning of their "schema".
+struct OwnKind {
+  std::string_view schema;
+  std::string_view what;
+  std::string_view way;  // with the path behind it
+};
+constexpr std::array kOwn = {
+    OwnKind{"dovetail.plan/", "a plan", "dovetail predict "},
+    OwnKind{"dovetail.profile/", "a workload", "dovetail explore --workload "},
+    OwnKind{"dovetail.program/", "a workload", "dovetail explore --workload "},
+    OwnKind{"dovetail.cluster/", "a cluster", "name it with --cluster; dovetail show "},
+    OwnKind{"dovetail.costs/", "a list of costs", "dovetail predict PLAN --cluster "},
+    OwnKind{"dovetail.trace/", "a trace of dovetail", "dovetail compare PREDICTED "},
+    OwnKind{"dovetail.", "a report of dovetail",
+            "scripts read it, no command does; give what it was made of, not "},
+};
+
+const OwnKind* own_kind(std::string_view head) {
+  constexpr std::size_t kBeginning = 2048;
+  head = head.substr(0, kBeginning);
+  const std::size_t key = head.find("\"schema\"");
+  if (key == std::string_view::npos) return nullptr;
+  const std::size_t open = head.find('"', key + std::string_view("\"schema\"").size());
+  if (open == std::string_view::npos) return nullptr;
+  const auto* const found = std::ranges::find_if(
+      kOwn, [&](const OwnKind& kind) { return head.substr(open + 1).starts_with(kind.schema); });
+  return found == kOwn.end() ? nullptr : found;
+}
+
+std::string_view name_of(FileKind kind) {
+  switch (kind) {
+    case FileKind::Workload:
+      return "a workload";
+    case FileKind::Cluster:
+      return "a cluster";
+    case FileKind::Plan:
+      return "a plan";
+    case FileKind::Trace:
+      return "a trace of dovetail";
+    case FileKind::Foreign:
+      return "a file of another program";
+  }
+  return "";
+}
+
+// A measured workload has times of collectives, and so have costs.
+bool serves(const OwnKind& kind, FileKind expected) {
+  if (expected == FileKind::Cluster && kind.schema != "dovetail.plan/" &&
+      kind.schema != "dovetail.trace/" && kind.schema != "dovetail.") {
+    return true;
+  }
+  return kind.what == name_of(expected);
+}
+
+// "" where it cannot be read, which its reader will say.
+std::string head_if_readable(const std::string& path) {
+  std::error_code unreadable;
+  if (!std::filesystem::is_regular_file(path, unreadable)) return "";
+  try {
+    return head_of(path);
+  } catch (const InputError&) {
+    return "";
+  }
+}
+
+// The way from a file of another program to where a plan or a trace is expected.
+std::string way_from(const std::string& format, const std::string& path, FileKind expected) {
+  if (format == "kineto") {
+    return "a profiler's trace: dovetail diagnose " + path + ", or dovetail import kineto " + path +
+           " -o step.json and dovetail plan --workload step.json";
+  }
+  const bool is_step = format == "horovod-timeline" || format == "chakra" || format == "nsys";
+  const std::string product = is_step ? "step.json" : "cluster.json";
+  return "what dovetail import reads: dovetail import " + format + " " + path + " -o " + product +
+         (expected == FileKind::Trace && !is_step ? " and compare two of these" : "");
+}
+
+}  // namespace
+
+std::string guess_format(std::string_view text) {
+  const std::string_view head = text.substr(0, kLookedAt);
+  if (head.starts_with("SQLite format 3")) return "nsys";
+  for (const Mark& mark : kMarks) {
+    if (head.find(mark.word) != std::string_view::npos) return mark.format;
+  }
+  return "";
+}
+
+std::string guess_format_of_file(const std::string& path) { return guess_format(head_of(path)); }
+
+bool is_cluster_file(const std::string& path) {
+  const std::string head = head_if_readable(path);
+  const OwnKind* const own = own_kind(head);
+  return own != nullptr && own->schema == "dovetail.cluster/";
+}
+
+std::string wrong_kind(const std::string& path, FileKind expected) {
+  const std::string head = head_if_readable(path);
+  if (head.empty()) return "";
+  const std::string is_no = ", not " + std::string(name_of(expected)) + ": ";
+  if (const OwnKind* const own = own_kind(head)) {
+    if (serves(*own, expected)) return "";
+    return path + ": " + std::string(own->what) + is_no + std::string(own->way) + path;
+  }
+  const std::string format = guess_format(head);
+  const bool may_be = expected == FileKind::Workload || expected == FileKind::Cluster ||
+                      expected == FileKind::Foreign ||
+                      (expected == FileKind::Trace && format == "kineto");
+  if (format.empty() || may_be) return "";
+  return path + ": no " + std::string(name_of(expected)).substr(2) + ", but " +
+         way_from(format, path, expected);
+}
+
+std::string way_on(const std::string& path, std::string_view format) {
+  const std::string head = head_of(path);
+  const std::string other = guess_format(head);
+  if (!other.empty()) {
+    if (other == format) return "";
+    const bool needs_ranks = other == "nsys" || other == "chakra";
+    return path + " looks like " + other + ": dovetail import " + other + " " + path +
+           (needs_ranks ? " --ranks N" : "");
+  }
+  for (const Unread& unread : kUnread) {
+    if (head.find(unread.word) != std::string::npos) return path + " " + unread.what;
+  }
+  return "";
+}
+
+}  // namespace dovetail::imports

@@ -1,0 +1,32 @@
+// A rank without a GPU as the same kind of timeline: its thread computes, and Gloo's threads communicate.
+//
+// What is taken for what:
+//   compute       all that the thread with most operators does: a piece from the begin of one operator to that of the next,
+//                 Python between them included. Of other threads with operators: the operators. Each thread is a stream
+//   collective    an event gloo:*, mpi:* or ucc:* of another thread, which is its stream. A barrier moves nothing: all its
+//                 time is waiting for a later rank
+//   launch        of a piece: its begin, by a call that takes no time. Of a collective: the c10d:: operator of the same
+//                 kind and the same place in order, which began before it; without one, its own begin
+//   wait          where the thread runs no operator for 50 us or more and a collective ends in that time: it stood in a wait
+//                 for it from the end of the operator before. That is a blocking call, and no compute
+//
+// All is of one clock. Gloo's threads share the processor with the one that computes: what that costs is in the recorded times.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "recordings/kineto/rank_timeline.h"
+#include "recordings/kineto/trace.h"
+
+namespace dovetail::imports {
+
+// Whether an event is a collective of a thread: "gloo:all_reduce".
+bool is_cpu_collective(std::string_view name);
+// "gloo:barrier", "c10d::barrier".
+bool is_barrier(std::string_view name);
+
+// Adds calls, works, streams and collectives, and sets on_cpu and compute_stream, where the trace has such collectives.
+// REQUIRES: line.parent is known, line.works is empty, nothing tells of a device (a host that launches does not compute).
+void add_cpu_works(const KinetoTrace& trace, RankTimeline& line);
+
+}  // namespace dovetail::imports

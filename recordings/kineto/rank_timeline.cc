@@ -1,0 +1,779 @@
+// Joins the events of one rank: GPU work with the call that launched it, calls with the step that
+// they belong to, and the kind and size of each collective.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "recordings/kineto/rank_timeline.h"
+
+#include "base/statistics.h"
+#include "recordings/kineto/cpu_works.h"
+#include "recordings/kineto/iterations.h"
+#include "recordings/kineto/likely_collectives.h"
+#include "recordings/kineto/names.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace dovetail::imports {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return result;
+}
+
+bool is_gpu(EventKind kind) {
+  return kind == EventKind::Kernel || kind == EventKind::Memcpy || kind == EventKind::Memset;
+}
+
+CallKind call_kind(std::string_view name) {
+  if (contains(name, "Synchronize") || contains(name, "QueueFinish") ||
+      contains(name, "EventWait")) {
+    return CallKind::Blocking;
+  }
+  if (contains(name, "StreamWaitEvent")) return CallKind::WaitEvent;
+  if (contains(name, "Launch") || contains(name, "Memcpy") || contains(name, "Memset")) {
+    return CallKind::Launch;
+  }
+  return CallKind::Other;
+}
+
+// Bytes of one element, by the names that PyTorch and NCCL use; 0: unknown.
+std::int64_t element_size(std::string_view dtype) {
+  constexpr std::array<std::pair<std::string_view, std::int64_t>, 24> kSizes = {
+      {{"float", 4},   {"float32", 4},   {"int", 4},           {"int32", 4},
+       {"uint32", 4},  {"double", 8},    {"float64", 8},       {"long", 8},
+       {"int64", 8},   {"uint64", 8},    {"long int", 8},      {"half", 2},
+       {"float16", 2}, {"c10::half", 2}, {"bfloat16", 2},      {"c10::bfloat16", 2},
+       {"short", 2},   {"char", 1},      {"byte", 1},          {"int8", 1},
+       {"uint8", 1},   {"bool", 1},      {"unsigned char", 1}, {"signed char", 1}}};
+  const std::string word = lower(dtype);
+  for (const auto& [name, size] : kSizes) {
+    if (word == name) return size;
+  }
+  return contains(word, "float8") ? 1 : 0;
+}
+
+// Steps of works, and places of collectives, once it is known which steps there are.
+void number_works(RankTimeline& line) {
+  for (GpuWork& work : line.works) work.step = kNone;
+  for (std::size_t s = 0; s < line.steps.size(); ++s) {
+    for (const std::int32_t number : line.steps[s].works) {
+      line.works[static_cast<std::size_t>(number)].step = static_cast<std::int32_t>(s);
+    }
+  }
+  std::vector<std::int32_t> seen(line.steps.size(), 0);
+  for (TracedCollective& collective : line.collectives) {
+    const std::int32_t step = line.works[static_cast<std::size_t>(collective.work)].step;
+    collective.place = step == kNone ? 0 : seen[static_cast<std::size_t>(step)]++;
+  }
+}
+
+class Joiner {
+ public:
+  Joiner(const KinetoTrace& trace, const JoinOptions& options)
+      : trace_(trace), step_(options.step) {
+    for (const std::string& part : options.collective_patterns) patterns_.push_back(lower(part));
+    takes_args_ = patterns_.empty();
+    if (patterns_.empty()) patterns_ = {"nccl", "rccl", "msccl"};
+  }
+
+  RankTimeline join() {
+    line_.rank = trace_.rank;
+    line_.world_size = trace_.world_size;
+    if (!trace_.events.empty()) line_.origin_ns = trace_.events.front().start_ns;
+    find_parents();
+    find_calls();
+    find_works();
+    line_.unrecognised.unread = trace_.unread;
+    if (line_.works.empty()) {
+      find_signs_of_a_device();
+      if (!line_.unrecognised.tells_of_device()) add_cpu_works(trace_, line_);
+    }
+    if (!line_.on_cpu) {
+      put_on_one_clock();
+      leave_out_misplaced();
+      clip_overlong();
+      find_compute_stream();
+    }
+    describe_collectives();
+    find_steps(step_);
+    assign_steps();
+    leave_out_incomplete();
+    leave_out_late_first();
+    number_works(line_);
+    say_what_is_unknown();
+    return std::move(line_);
+  }
+
+ private:
+  [[nodiscard]] const TraceEvent& event(std::int32_t index) const {
+    return trace_.events[static_cast<std::size_t>(index)];
+  }
+  [[nodiscard]] std::string_view name(std::int32_t index) const {
+    return trace_.name_of(event(index));
+  }
+
+  // Operators and annotations of a thread nest; a stack per thread finds the parent of each event.
+  void find_parents() {
+    line_.parent.assign(trace_.events.size(), kNone);
+    std::vector<std::vector<std::int32_t>> open(trace_.threads.size());
+    for (std::size_t i = 0; i < trace_.events.size(); ++i) {
+      const TraceEvent& now = trace_.events[i];
+      if (is_gpu(now.kind) || now.kind == EventKind::Synchronisation) continue;
+      auto& stack = open[static_cast<std::size_t>(now.thread)];
+      while (!stack.empty() && event(stack.back()).end_ns() <= now.start_ns) stack.pop_back();
+      if (!stack.empty()) line_.parent[i] = stack.back();
+      if (now.kind != EventKind::RuntimeCall) stack.push_back(static_cast<std::int32_t>(i));
+    }
+  }
+
+  // Calls of the threads that launch anything; a watchdog's polling is no work of the step.
+  void find_calls() {
+    std::vector<char> launches(trace_.threads.size(), 0);
+    for (const TraceEvent& now : trace_.events) {
+      if (now.kind == EventKind::RuntimeCall &&
+          call_kind(trace_.name_of(now)) == CallKind::Launch) {
+        launches[static_cast<std::size_t>(now.thread)] = 1;
+      }
+    }
+    for (std::size_t i = 0; i < trace_.events.size(); ++i) {
+      const TraceEvent& now = trace_.events[i];
+      if (now.kind != EventKind::RuntimeCall ||
+          launches[static_cast<std::size_t>(now.thread)] == 0) {
+        continue;
+      }
+      HostCall call;
+      call.start = line_.instant(now.start_ns);
+      call.end = line_.instant(now.end_ns());
+      call.event = static_cast<std::int32_t>(i);
+      call.thread = now.thread;
+      call.kind = call_kind(trace_.name_of(now));
+      call.waits_on_device = contains(trace_.name_of(now), "DeviceSynchronize") ||
+                             contains(trace_.name_of(now), "CtxSynchronize");
+      // Driver calls repeat the correlation of the runtime call around them, which comes first.
+      if (now.correlation >= 0) {
+        call_of_.emplace(now.correlation, static_cast<std::int32_t>(line_.calls.size()));
+      }
+      line_.calls.push_back(call);
+    }
+  }
+
+  // CUPTI's records of synchronisation have the correlation of the call, and the stream that it waited for.
+  void find_awaited() {
+    for (const TraceEvent& now : trace_.events) {
+      if (now.kind != EventKind::Synchronisation) continue;
+      const auto found = call_of_.find(now.correlation);
+      if (found == call_of_.end()) continue;
+      HostCall& call = line_.calls[static_cast<std::size_t>(found->second)];
+      if (contains(trace_.name_of(now), "Stream Sync")) {
+        const auto stream = streams_.find(now.stream);
+        if (stream != streams_.end()) call.waits_on_stream = stream->second;
+      } else if (now.sync != kNone) {
+        const Synchronisation& sync = trace_.syncs[static_cast<std::size_t>(now.sync)];
+        const auto stream = streams_.find(static_cast<std::int32_t>(sync.waits_on_stream));
+        const auto record = call_of_.find(sync.waits_on_record);
+        if (stream == streams_.end() || record == call_of_.end()) continue;
+        call.waits_on_stream = stream->second;
+        call.waits_on_record = record->second;
+      }
+    }
+  }
+
+  bool is_collective(const TraceEvent& kernel) {
+    if (takes_args_ && kernel.collective != kNone) {
+      const CollectiveArgs& args = trace_.collectives[static_cast<std::size_t>(kernel.collective)];
+      if (collective_kind(args.kind) != CollectiveKind::Unknown) return true;
+    }
+    return is_named_as_collective(kernel.name);
+  }
+
+  bool is_named_as_collective(std::int32_t name_number) {
+    const auto known = is_collective_.find(name_number);
+    if (known != is_collective_.end()) return known->second;
+    const std::string text = lower(trace_.names[static_cast<std::size_t>(name_number)]);
+    const bool is = std::ranges::any_of(
+        patterns_, [&](const std::string& part) { return contains(text, part); });
+    is_collective_.emplace(name_number, is);
+    return is;
+  }
+
+  std::int32_t stream_number(std::int32_t id) {
+    const auto next = static_cast<std::int32_t>(line_.streams.size());
+    const auto [entry, added] = streams_.emplace(id, next);
+    if (added) line_.streams.push_back({id, false});
+    return entry->second;
+  }
+
+  void find_works() {
+    for (std::size_t i = 0; i < trace_.events.size(); ++i) {
+      const TraceEvent& now = trace_.events[i];
+      if (!is_gpu(now.kind) || misplaced_.contains(static_cast<std::int32_t>(i))) continue;
+      GpuWork work;
+      work.start = line_.instant(now.start_ns);
+      work.end = line_.instant(now.end_ns());
+      work.event = static_cast<std::int32_t>(i);
+      work.stream = stream_number(now.stream);
+      const auto number = static_cast<std::int32_t>(line_.works.size());
+      if (const auto found = call_of_.find(now.correlation);
+          now.correlation >= 0 && found != call_of_.end()) {
+        work.launch = found->second;
+        HostCall& call = line_.calls[static_cast<std::size_t>(work.launch)];
+        if (call.first_work == kNone) call.first_work = number;
+        call.kind = call.kind == CallKind::Other ? CallKind::Launch : call.kind;
+      } else {
+        ++without_launch_;
+      }
+      if (now.kind == EventKind::Kernel && is_collective(now)) {
+        work.collective = static_cast<std::int32_t>(line_.collectives.size());
+        line_.streams[static_cast<std::size_t>(work.stream)].communicates = true;
+        TracedCollective collective;
+        collective.work = number;
+        line_.collectives.push_back(collective);
+      }
+      line_.works.push_back(work);
+    }
+    find_awaited();
+  }
+
+  std::int32_t step_at(Instant moment) const {
+    const auto after = std::ranges::upper_bound(line_.steps, moment, {}, &TracedStep::start);
+    if (after == line_.steps.begin()) return kNone;
+    const auto step = after - 1;
+    return moment < step->end ? static_cast<std::int32_t>(step - line_.steps.begin()) : kNone;
+  }
+
+  [[nodiscard]] const GpuWork& work(std::int32_t number) const {
+    return line_.works[static_cast<std::size_t>(number)];
+  }
+  [[nodiscard]] const HostCall& launch_of(const GpuWork& work) const {
+    return line_.calls[static_cast<std::size_t>(work.launch)];
+  }
+
+  // --- the GPU's times -------------------------------------------------------------------------------
+
+  void put_on_one_clock() {
+    constexpr Duration kIdle = std::chrono::microseconds(20);
+    constexpr Duration kLongCall = std::chrono::microseconds(50);  // it does more than launch
+    std::vector<LaunchedWork> launched;
+    std::optional<Instant> busy;
+    for (const GpuWork& now : line_.works) {
+      if (now.launch != kNone) {
+        const HostCall& call = launch_of(now);
+        const bool idle = busy && *busy + kIdle <= now.start && call.end - call.start < kLongCall;
+        launched.push_back({call.start, now.start, idle});
+      }
+      busy = std::max(busy.value_or(now.end), now.end);
+    }
+    line_.clock = estimate_clock(launched, awaited());
+    if (!line_.clock.is_off()) return;
+    for (GpuWork& now : line_.works) {
+      now.start += line_.clock.at(now.start);
+      now.end += line_.clock.at(now.end);
+    }
+    say_clock();
+  }
+
+  // Work that begins long before its launch, though hardly any does, has lost its time (0 in the file): the rest is joined
+  // again without it.
+  void leave_out_misplaced() {
+    constexpr Duration kEarly = std::chrono::milliseconds(1);
+    std::int64_t launched = 0;
+    for (const GpuWork& now : line_.works) {
+      if (now.launch == kNone) continue;
+      ++launched;
+      if (now.start + kEarly < launch_of(now).start) misplaced_.insert(now.event);
+    }
+    if (misplaced_.empty()) return;
+    if (std::ssize(misplaced_) * 100 > std::max<std::int64_t>(launched, 100)) {
+      misplaced_.clear();
+      return;
+    }
+    line_.works.clear();
+    line_.collectives.clear();
+    line_.streams.clear();
+    line_.notes.clear();
+    streams_.clear();
+    without_launch_ = 0;
+    for (HostCall& call : line_.calls) {
+      call.first_work = call.waits_on_stream = call.waits_on_record = kNone;
+    }
+    find_works();
+    put_on_one_clock();
+    line_.notes.push_back(
+        std::to_string(misplaced_.size()) +
+        (misplaced_.size() == 1 ? " piece of GPU work begins" : " pieces of GPU work begin") +
+        " before its launch by more than a millisecond: left out");
+  }
+
+  // Calls that say what they wait for: a whole device, a stream that the trace names, their own copy. Work that such a
+  // call waits for was launched before it.
+  [[nodiscard]] std::vector<AwaitedWork> awaited() const {
+    std::vector<AwaitedWork> result;
+    std::vector<std::pair<Instant, std::int32_t>> by_launch;
+    for (std::size_t w = 0; w < line_.works.size(); ++w) {
+      if (line_.works[w].launch == kNone) continue;
+      by_launch.emplace_back(launch_of(line_.works[w]).start, static_cast<std::int32_t>(w));
+    }
+    std::ranges::sort(by_launch);
+    std::vector<std::optional<Instant>> ends(line_.streams.size());
+    std::size_t next = 0;
+    for (const HostCall& call : line_.calls) {
+      for (; next < by_launch.size() && by_launch[next].first < call.start; ++next) {
+        const GpuWork& now = work(by_launch[next].second);
+        auto& end = ends[static_cast<std::size_t>(now.stream)];
+        end = std::max(end.value_or(now.end), now.end);
+      }
+      if (call.kind != CallKind::Blocking) continue;
+      std::optional<Instant> end;
+      if (call.waits_on_device) {
+        for (const auto& of_stream : ends) {
+          if (of_stream) end = std::max(end.value_or(*of_stream), *of_stream);
+        }
+      } else if (call.waits_on_stream != kNone && call.waits_on_record == kNone) {
+        end = ends[static_cast<std::size_t>(call.waits_on_stream)];
+      }
+      if (end) result.push_back({call.end, *end});
+    }
+    return result;
+  }
+
+  static std::string in_us(Duration time) {
+    const std::int64_t us = time / std::chrono::microseconds(1);
+    if (us < 10'000) return std::to_string(us) + " us";
+    return std::to_string(us / 1000) + "." + std::to_string(us / 100 % 10) + " ms";
+  }
+
+  void say_clock() {
+    const GpuClock& clock = line_.clock;
+    const bool ahead = clock.offset < Duration{};
+    std::string text = "the GPU's times are " + in_us(ahead ? -clock.offset : clock.offset) +
+                       (ahead ? " ahead of" : " behind") +
+                       " the host's in the file, give or take " + in_us(clock.error);
+    if (clock.rate != 0) {
+      text += ", and drift by " + std::to_string(std::llround(std::abs(clock.rate) * 1e6)) +
+              " us a second";
+    }
+    line_.notes.push_back(text + " (no kernel begins before its launch" +
+                          (clock.idle_launches == 0 ? ""
+                                                    : "; " + std::to_string(clock.idle_launches) +
+                                                          " launches found the GPU idle") +
+                          "): they count as corrected");
+  }
+
+  // One that ends before the piece of work ahead of it on its stream does, or far inside it, shows that that end is wrong.
+  // The overlap of kernels that start early (programmatic launches) is shorter, and they end later.
+  void clip_overlong() {
+    constexpr Duration kInside = std::chrono::microseconds(20);
+    constexpr Duration kAnyway = std::chrono::milliseconds(1);
+    std::vector<std::int32_t> open(line_.streams.size(), kNone);
+    std::int64_t clipped = 0;
+    Duration most{};
+    for (std::size_t w = 0; w < line_.works.size(); ++w) {
+      GpuWork& now = line_.works[w];
+      std::int32_t& before = open[static_cast<std::size_t>(now.stream)];
+      if (before != kNone) {
+        GpuWork& last = line_.works[static_cast<std::size_t>(before)];
+        const bool one_graph = last.launch != kNone && last.launch == now.launch;
+        const Duration overlap = last.end - now.start;
+        const bool wrong = overlap > kAnyway || (overlap > kInside && now.end <= last.end);
+        if (!one_graph && wrong) {
+          last.end = now.start;
+          ++clipped;
+          most = std::max(most, overlap);
+        }
+      }
+      if (before == kNone || now.end >= work(before).end) before = static_cast<std::int32_t>(w);
+    }
+    for (const std::int32_t last : open) clip_last(last);
+    if (clipped == 0) return;
+    line_.notes.push_back(std::to_string(clipped) +
+                          (clipped == 1 ? " piece of GPU work ends" : " pieces of GPU work end") +
+                          " after the next one on the stream began, by up to " + in_us(most) +
+                          ": each counts until there");
+  }
+
+  // Nothing follows the last kernel of a stream. One that takes twenty times and a millisecond longer than any other of its
+  // name and grid takes what those do. A collective may wait for as long.
+  void clip_last(std::int32_t last) {
+    if (last == kNone) return;
+    GpuWork& now = line_.works[static_cast<std::size_t>(last)];
+    const Duration own = now.end - now.start;
+    const TraceEvent& kernel = event(now.event);
+    const bool can_be_wrong = kernel.kind == EventKind::Kernel && now.collective == kNone;
+    if (own < std::chrono::milliseconds(1) || !can_be_wrong) return;
+    std::vector<Duration> others;
+    for (const GpuWork& work : line_.works) {
+      const TraceEvent& other = event(work.event);
+      if (other.name != kernel.name || work.event == now.event) continue;
+      if (grid_of(other) == grid_of(kernel)) others.push_back(work.end - work.start);
+    }
+    if (others.size() < 2) return;
+    const Duration longest = std::ranges::max(others);
+    if (own < longest * 20 || own < longest + std::chrono::milliseconds(1)) return;
+    const Duration usual = median(std::move(others));
+    now.end = now.start + usual;
+    line_.notes.push_back("the last kernel of stream " +
+                          std::to_string(line_.streams[static_cast<std::size_t>(now.stream)].id) +
+                          " takes " + in_us(own) + ", others of its name and grid " + in_us(usual) +
+                          ": it counts as one of them");
+  }
+
+  [[nodiscard]] std::array<std::int32_t, 3> grid_of(const TraceEvent& kernel) const {
+    if (kernel.kernel == kNone) return {};
+    return trace_.kernels[static_cast<std::size_t>(kernel.kernel)].grid;
+  }
+
+  // The stream with most time of kernels that are no collectives.
+  void find_compute_stream() {
+    std::vector<Duration> time(line_.streams.size());
+    for (const GpuWork& now : line_.works) {
+      if (now.collective != kNone || event(now.event).kind != EventKind::Kernel) continue;
+      time[static_cast<std::size_t>(now.stream)] += now.end - now.start;
+    }
+    const auto most = std::ranges::max_element(time);
+    if (most == time.end() || *most <= Duration{}) return;
+    line_.compute_stream = static_cast<std::int32_t>(most - time.begin());
+  }
+
+  // --- steps -------------------------------------------------------------------------------------------
+
+  void find_steps(const std::string& asked) {
+    Iterations found = find_iterations(trace_, line_, asked);
+    line_.steps = std::move(found.steps);
+    line_.is_whole_trace = found.is_whole_trace;
+    line_.passes = std::move(found.passes);
+    line_.accumulation = found.accumulation;
+    std::vector<std::string>& notes = found.is_whole_trace ? line_.unknowns : line_.notes;
+    notes.insert(notes.end(), found.notes.begin(), found.notes.end());
+  }
+
+  void assign_steps() {
+    for (std::size_t i = 0; i < line_.works.size(); ++i) {
+      GpuWork& work = line_.works[i];
+      if (work.launch != kNone) {
+        work.step = step_at(launch_of(work).start);
+      } else if (line_.is_whole_trace) {
+        work.step = 0;
+      }
+      if (work.step == kNone) continue;
+      line_.steps[static_cast<std::size_t>(work.step)].works.push_back(
+          static_cast<std::int32_t>(i));
+    }
+    for (TracedStep& step : line_.steps) {
+      std::ranges::stable_sort(step.works, {}, [&](std::int32_t w) {
+        const GpuWork& work = line_.works[static_cast<std::size_t>(w)];
+        return work.launch == kNone ? work.start : launch_of(work).start;
+      });
+    }
+  }
+
+  // Launches of kernels by step, and those of them whose kernel is not in the file.
+  struct Launches {
+    std::int64_t all = 0, lost = 0;
+    [[nodiscard]] double share() const {
+      return all == 0 ? 0 : static_cast<double>(lost) / static_cast<double>(all);
+    }
+  };
+
+  void leave_out_incomplete() {
+    if (line_.works.empty() || line_.steps.size() < 2) return;
+    std::vector<Launches> launches(line_.steps.size());
+    for (std::size_t c = 0; c < line_.calls.size(); ++c) {
+      const HostCall& call = line_.calls[c];
+      if (!contains(name(call.event), "LaunchKernel")) continue;
+      const auto of = call_of_.find(event(call.event).correlation);
+      if (of == call_of_.end() || of->second != static_cast<std::int32_t>(c)) continue;
+      const std::int32_t step = step_at(call.start);
+      if (step == kNone) continue;
+      ++launches[static_cast<std::size_t>(step)].all;
+      launches[static_cast<std::size_t>(step)].lost += call.first_work == kNone ? 1 : 0;
+    }
+    double least = 1;
+    for (std::size_t s = 0; s < launches.size(); ++s) {
+      if (!line_.steps[s].works.empty()) least = std::min(least, launches[s].share());
+    }
+    // Some runtimes report calls without kernels in every step.
+    constexpr double kMore = 0.05;
+    std::vector<char> out(launches.size(), 0);
+    for (std::size_t s = 0; s < launches.size(); ++s) {
+      const TracedStep& step = line_.steps[s];
+      if (!step.works.empty() && launches[s].share() <= least + kMore) continue;
+      out[s] = 1;
+      line_.notes.push_back("left out: " + step.name +
+                            (launches[s].lost == 0
+                                 ? ", which launched no GPU work"
+                                 : ", which launched " + std::to_string(launches[s].all) +
+                                       " kernels, " + std::to_string(launches[s].lost) +
+                                       " of which are not in the file"));
+    }
+    if (std::ranges::count(out, 0) > 0) leave_out_steps(line_, out);
+  }
+
+  // How long the first piece of work of a step on the compute stream waited behind what the GPU had to do before.
+  [[nodiscard]] Duration behind(const TracedStep& step) const {
+    const GpuWork* first = nullptr;
+    for (const std::int32_t number : step.works) {
+      const GpuWork& now = work(number);
+      if (now.stream != line_.compute_stream || now.launch == kNone) continue;
+      if (first == nullptr || now.start < first->start) first = &now;
+    }
+    return first == nullptr ? Duration{} : first->start - launch_of(*first).end;
+  }
+
+  // The GPU was busy with older steps when the trace began and is not usually that far behind: what the first step took
+  // is not what a step takes.
+  void leave_out_late_first() {
+    if (line_.steps.size() < 2 || line_.is_whole_trace) return;
+    const TracedStep& first = line_.steps.front();
+    const Duration late = behind(first);
+    const Duration step = line_.steps[1].start - first.start;
+    if (late * 20 < step || late < std::chrono::milliseconds(1)) return;
+    std::vector<Duration> others;
+    for (std::size_t s = 1; s < line_.steps.size(); ++s) others.push_back(behind(line_.steps[s]));
+    std::ranges::sort(others);
+    const bool is_usual = others[others.size() / 2] * 2 >= late;
+    line_.notes.push_back("the GPU was " + in_us(late) + " behind the host when " + first.name +
+                          " began, with work of before" +
+                          (is_usual ? "" : ": that step is left out"));
+    if (is_usual) return;
+    std::vector<char> out(line_.steps.size(), 0);
+    out.front() = 1;
+    leave_out_steps(line_, out);
+  }
+
+  void describe_collectives() {
+    index_calls_by_external_id();
+    for (TracedCollective& collective : line_.collectives) describe(collective);
+  }
+
+  // For traces whose collectives' launches are not in the file: external id joins too.
+  void index_calls_by_external_id() {
+    if (line_.collectives.empty()) return;
+    for (std::size_t i = 0; i < trace_.events.size(); ++i) {
+      const TraceEvent& now = trace_.events[i];
+      if (now.kind != EventKind::Operator && now.kind != EventKind::Annotation) continue;
+      if (now.external_id >= 0)
+        by_external_id_.emplace(now.external_id, static_cast<std::int32_t>(i));
+    }
+  }
+
+  void describe(TracedCollective& collective) {
+    const GpuWork& work = line_.works[static_cast<std::size_t>(collective.work)];
+    const TraceEvent& kernel = event(work.event);
+    if (kernel.collective != kNone) take(collective, kernel.collective);
+    if (line_.on_cpu) take_shapes(collective, kernel.shapes);
+    if (line_.on_cpu && is_barrier(trace_.name_of(kernel))) {
+      collective.kind = CollectiveKind::Barrier;
+      return;
+    }
+    // Outwards from the launch: nccl: annotation, record_param_comms, c10d::.
+    std::int32_t around = kNone;
+    if (work.launch != kNone) {
+      around = line_.parent[static_cast<std::size_t>(
+          line_.calls[static_cast<std::size_t>(work.launch)].event)];
+    } else if (const auto found = by_external_id_.find(kernel.external_id);
+               kernel.external_id >= 0 && found != by_external_id_.end()) {
+      around = found->second;
+    }
+    for (; around != kNone; around = line_.parent[static_cast<std::size_t>(around)]) {
+      const std::string_view text = name(around);
+      const bool annotation = text.starts_with("nccl:") || text.starts_with("rccl:");
+      const bool comms = text == "record_param_comms" || text.starts_with("c10d::");
+      if (!annotation && !comms) continue;
+      if (event(around).collective != kNone) take(collective, event(around).collective);
+      if (collective.kind == CollectiveKind::Unknown && text != "record_param_comms") {
+        collective.kind = collective_kind(text.substr(text.find(':') + 1));
+      }
+      take_shapes(collective, event(around).shapes);
+      if (comms) collective.call = around;
+    }
+    if (collective.kind == CollectiveKind::Unknown) {
+      collective.kind = collective_kind(trace_.name_of(kernel));
+    }
+    if (const auto group = trace_.groups.find(collective.group);
+        collective.members.empty() && group != trace_.groups.end()) {
+      collective.members = group->second;
+    }
+    const std::int64_t size = element_size(collective.dtype);
+    if (collective.elements && size > 0) {
+      collective.bytes = Bytes(*collective.elements * size);
+    }
+  }
+
+  void take(TracedCollective& collective, std::int32_t args_number) {
+    const CollectiveArgs& args = trace_.collectives[static_cast<std::size_t>(args_number)];
+    if (collective.kind == CollectiveKind::Unknown) collective.kind = collective_kind(args.kind);
+    if (collective.dtype.empty()) collective.dtype = args.dtype;
+    if (!collective.elements && args.in_elements.value_or(0) > 0) {
+      collective.elements = args.in_elements;
+      // An all-gather is named by its result, as in the rest of the tool.
+      if (collective.kind == CollectiveKind::AllGather && args.out_elements.value_or(0) > 0) {
+        collective.elements = args.out_elements;
+      }
+    }
+    if (!collective.group_size) collective.group_size = args.group_size;
+    if (collective.group.empty()) collective.group = args.group;
+    if (collective.members.empty()) collective.members = args.ranks;
+  }
+
+  void take_shapes(TracedCollective& collective, std::int32_t shapes_number) {
+    if (shapes_number == kNone || collective.elements) return;
+    const InputShapes& shapes = trace_.shapes[static_cast<std::size_t>(shapes_number)];
+    for (std::size_t i = 0; i < shapes.dims.size(); ++i) {
+      if (shapes.dims[i].empty()) continue;
+      std::int64_t product = 1;
+      for (const std::int64_t dim : shapes.dims[i]) {
+        if (dim <= 0 || dim > kMostElements / product) return;
+        product *= dim;
+      }
+      collective.elements = product;
+      if (collective.dtype.empty() && i < shapes.types.size()) collective.dtype = shapes.types[i];
+      return;
+    }
+  }
+
+  // What a trace without GPU work has of it all the same.
+  void find_signs_of_a_device() {
+    for (const TraceEvent& now : trace_.events) {
+      const std::string_view text = trace_.name_of(now);
+      if (now.kind == EventKind::RuntimeCall) {
+        line_.unrecognised.launches += contains(text, "Launch") ? 1 : 0;
+        continue;
+      }
+      const std::string_view library = text.substr(0, text.find(':'));
+      if (library.size() < text.size() && library.ends_with("ccl")) {
+        ++line_.unrecognised.device_libraries[std::string(library)];
+      }
+    }
+  }
+
+  void say_what_is_unknown() {
+    std::vector<std::string>& unknowns = line_.unknowns;
+    if (!trace_.rank) unknowns.emplace_back("the rank is not in the file");
+    line_.unrecognised.likely = likely_collectives(trace_, line_);
+    if (line_.works.empty() && !line_.unrecognised.tells_of_device()) {
+      unknowns.emplace_back("no GPU work in the file: recorded without CUDA activity, or on a CPU");
+    } else if (!line_.works.empty() && line_.collectives.empty()) {
+      unknowns.emplace_back(
+          "no collective found: no kernel has nccl, rccl or msccl in its name "
+          "(--collective-pattern "
+          "names others)");
+    }
+    for (const LikelyCollectives& likely : line_.unrecognised.likely) {
+      unknowns.push_back("whether " + std::to_string(likely.kernels) +
+                         (likely.kernels == 1 ? " kernel" : " kernels") +
+                         " that count as compute here are " + likely.what +
+                         ": --collective-pattern " + likely.pattern +
+                         " counts them as communication");
+    }
+    if (without_launch_ > 0) {
+      unknowns.push_back(
+          std::to_string(without_launch_) + " of " + std::to_string(line_.works.size()) +
+          " pieces of GPU work have no launch in the file: launched before it began");
+    }
+    const auto unsized = std::ranges::count_if(line_.collectives, [](const TracedCollective& c) {
+      return !c.bytes.has_value() && c.kind != CollectiveKind::Barrier;
+    });
+    if (unsized > 0) {
+      unknowns.push_back("the size of " + std::to_string(unsized) + " of " +
+                         std::to_string(line_.collectives.size()) + " collectives" +
+                         (trace_.has_shapes ? ", which the trace lacks though it has shapes"
+                                            : ": record with record_shapes=True"));
+    }
+  }
+
+  const KinetoTrace& trace_;
+  std::string step_;  // name that was asked for
+  RankTimeline line_;
+  std::vector<std::string> patterns_;
+  bool takes_args_ = true;  // kernels with args of a collective are collectives
+  std::unordered_map<std::int64_t, std::int32_t> call_of_;  // by correlation
+  std::unordered_map<std::int64_t, std::int32_t> by_external_id_;
+  std::unordered_map<std::int32_t, std::int32_t> streams_;  // by the id of the file
+  std::unordered_map<std::int32_t, bool> is_collective_;
+  std::unordered_set<std::int32_t> misplaced_;  // events
+  std::int64_t without_launch_ = 0;
+};
+
+}  // namespace
+
+CollectiveKind collective_kind(std::string_view text) {
+  std::string word;
+  for (const char c : lower(text)) {
+    if (c != '_' && c != '-' && c != ' ') word += c;
+  }
+  using enum CollectiveKind;
+  constexpr std::array<std::pair<std::string_view, CollectiveKind>, 9> kWords = {
+      {{"allreduce", AllReduce},
+       {"reducescatter", ReduceScatter},
+       {"allgather", AllGather},
+       {"broadcast", Broadcast},
+       {"alltoall", AllToAll},
+       {"sendrecv", SendReceive},
+       {"send", SendReceive},
+       {"recv", SendReceive},
+       {"reduce", Reduce}}};
+  for (const auto& [part, kind] : kWords) {
+    if (contains(word, part)) return kind;
+  }
+  return Unknown;
+}
+
+std::string_view to_string(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::AllReduce:
+      return "all-reduce";
+    case CollectiveKind::ReduceScatter:
+      return "reduce-scatter";
+    case CollectiveKind::AllGather:
+      return "all-gather";
+    case CollectiveKind::Broadcast:
+      return "broadcast";
+    case CollectiveKind::Reduce:
+      return "reduce";
+    case CollectiveKind::AllToAll:
+      return "all-to-all";
+    case CollectiveKind::SendReceive:
+      return "send-receive";
+    case CollectiveKind::Barrier:
+      return "barrier";
+    case CollectiveKind::Unknown:
+      break;
+  }
+  return "collective";
+}
+
+void leave_out_steps(RankTimeline& line, const std::vector<char>& out) {
+  std::vector<TracedStep> kept;
+  for (std::size_t s = 0; s < line.steps.size(); ++s) {
+    if (out[s] == 0) {
+      kept.push_back(std::move(line.steps[s]));
+    } else if (!kept.empty()) {
+      kept.back().is_before_gap = true;
+    }
+  }
+  line.steps = std::move(kept);
+  number_works(line);
+}
+
+RankTimeline join(const KinetoTrace& trace, const JoinOptions& options) {
+  return Joiner(trace, options).join();
+}
+
+std::int32_t enclosing(const KinetoTrace& trace, const RankTimeline& line, std::int32_t event,
+                       std::string_view part) {
+  for (std::int32_t at = event; at != kNone; at = line.parent[static_cast<std::size_t>(at)]) {
+    const TraceEvent& now = trace.events[static_cast<std::size_t>(at)];
+    if (now.kind != EventKind::RuntimeCall && contains(trace.name_of(now), part)) return at;
+  }
+  return kNone;
+}
+
+}  // namespace dovetail::imports

@@ -1,0 +1,39 @@
+// The all-gathers that complete the parameters of sharded buckets (rules A24, AS11).
+//
+// A bucket of parameters has the layout of its gradients' bucket, element by element (bf16 parameters lie
+// at half the offsets of f32 gradients), and its mode: the sharded update writes this rank's part of it, the
+// all-gather the rest; in copy mode an unpack moves it into the parameters, in view mode they lie in it.
+//
+//   AfterUpdate  launched right after the bucket's update, waited for at the end of the step (or by
+//                an earlier reader)
+//   NextForward  launched at the start of the step, for the update of the step before, in the order
+//                in which forward needs the buckets; waited for before the first op that reads one
+//                of their parameters. Steps repeat, so this is the same computation, rotated
+//   EachUse      launched as Schedule::gathers says, for the readers that each of them names, waited for
+//                before the first of these and released behind the last; a bucket is in view mode if
+//                that of its gradients is. A gather is never launched before the one listed above it
+//                nor before its bucket is released, and not behind its first reader. Frozen blocks lie in
+//                buffers of their own and have no update
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "schedule/lower/draft.h"
+#include "schedule/lower/rewrite/shard.h"
+
+namespace dovetail::schedule::internal {
+
+// Fills Draft::gathers and adds the buckets of parameters to out.buckets. REQUIRES: lay_out ran. Throws InputError
+// for frozen blocks that cannot be.
+void lay_out_parameters(Draft& draft, const std::vector<ShardedBucket>& sharded);
+
+// Adds the gathers to RoleDraft::travels. Throws InputError for gathers that cannot be: of unknown buckets, for
+// readers that there are not, or launched at points that parameters do not have.
+void place_gathers(const Draft& draft, RoleDraft& role);
+
+// "gather: 4 buckets of parameters after their update"; empty without any.
+std::string gather_report(const Draft& draft);
+
+}  // namespace dovetail::schedule::internal

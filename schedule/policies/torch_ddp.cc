@@ -1,0 +1,65 @@
+// torch-ddp: the buckets, copies and waits of PyTorch's DistributedDataParallel after its first step.
+//
+// The same rule as threshold, with the limits `first`, then `cap`. With torch=2.6 or later a given cap is
+// the first limit too, as it is there; before, and without torch=, the first is 1 MiB.
+// Source: c10d/reducer.cpp, compute_bucket_assignment_by_size; nn/parallel/distributed.py.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/policies/definition.h"
+#include "schedule/policies/torch_version.h"
+
+namespace dovetail::schedule {
+namespace {
+
+using typed::Typed;
+
+bool first_follows_cap(const Typed& typed) {
+  const TorchVersion version = torch_version(typed.value);
+  if (!version.problem.empty()) fail(typed, version.problem);
+  return version.first_follows_cap;
+}
+
+ByLimits& limits(Decisions& decisions) { return std::get<ByLimits>(*decisions.grouping); }
+
+PolicyOption first_option() {
+  return {"first", Decision::Grouping,
+          [](Decisions& decisions, const Typed& typed) {
+            limits(decisions).first = typed::size(typed);
+          },
+          [](const Decisions& decisions) {
+            return typed::exact_size(*std::get<ByLimits>(*decisions.grouping).first);
+          },
+          true};
+}
+
+// What it stands for is known once cap and first are (follow_version); it is never printed.
+PolicyOption torch_option() {
+  return {"torch", Decision::Grouping,
+          [](Decisions&, const Typed& typed) { static_cast<void>(first_follows_cap(typed)); },
+          [](const Decisions&) { return std::string(); }};
+}
+
+// torch= decides about the first bucket unless first= does.
+void follow_version(Decisions& decisions, const TypedOptions& typed) {
+  const Typed* const torch = typed.find("torch");
+  if (torch == nullptr || typed.has("first") || !typed.has("cap")) return;
+  if (first_follows_cap(*torch)) limits(decisions).first = limits(decisions).cap;
+}
+
+}  // namespace
+
+PolicyDefinition torch_ddp_policy() {
+  return {.name = "torch-ddp",
+          .purpose = "PyTorch DDP's buckets, copies and waits",
+          .sizes = {options::cap(), first_option(), torch_option()},
+          .batches = {options::batch(), options::tail()},
+          .decide =
+              [](Decisions& decisions) {
+                decisions.grouping = ByLimits{.first = mib(1)};
+                decisions.placement =
+                    BucketPlacement{.mode = BucketMode::Copy, .wait = WaitPoint::EndOfBackward};
+              },
+          .complete = follow_version};
+}
+
+}  // namespace dovetail::schedule

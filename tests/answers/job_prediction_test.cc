@@ -1,0 +1,138 @@
+// A step of many micro-batches, which follows from three of few, is the one that playing all of them gives.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "answers/job_prediction.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <variant>
+
+#include "answers/inputs.h"
+#include "answers/prediction.h"
+#include "models/networks/program.h"
+#include "models/networks/text.h"
+#include "schedule/policies/policies.h"
+#include "tests/support/job_models.h"
+
+namespace dovetail::predict {
+namespace {
+
+using namespace std::chrono_literals;
+
+class ManyMicroBatchesTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ManyMicroBatchesTest, TakeAsLongAsAllOfThemPlayed) {
+  const jobs::Job job = jobs::parse_job(GetParam());
+  const models::Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models");
+  const JobPrediction found = predict_job(job, cluster);
+  const auto [program, costs] = lower_job(job, cluster);
+  const Duration played(steady_state(program, costs).summary.step_ns);
+  EXPECT_LE(std::chrono::abs(found.step - played), 1us) << found.step << " for " << played;
+  for (const StageParts& stage : found.stages) {
+    EXPECT_LE(std::chrono::abs(stage.compute + stage.exposed_total() + stage.bubble - found.step),
+              1us);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, ManyMicroBatchesTest,
+    ::testing::Values(testing::kShortLlama + ":tp=8,gbs=12,seq=2048",
+                      testing::kShortLlama + ":dp=8,gbs=96,seq=2048",
+                      testing::kShortLlama + ":dp_shard=8,gbs=96,seq=2048",
+                      testing::kShortLlama + ":pp=2,tp=4,gbs=18,seq=2048",
+                      testing::kShortLlama + ":pp=2,tp=4,gbs=18,seq=2048,recompute=full",
+                      testing::kShortLlama + ":pp=2,vp=2,tp=2,dp=2,gbs=48,seq=2048",
+                      testing::kShortLlama + ":pp=2,dp=4,zero=1,gbs=72,seq=2048",
+                      "qwen3_0.6b:pp=2,dp=4,zero=1,gbs=72,seq=2048"));
+
+// Collectives that leave the compute stream meet those of the other ranks in every order of a pipeline.
+TEST(LowerJobTest, EveryOrderIsLegalWithItsCollectivesAsync) {
+  const models::Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models");
+  for (const char* const order : {"schedule=1f1b", "schedule=interleaved,vp=2",
+                                  "schedule=zero-bubble", "schedule=zbv,vp=2"}) {
+    for (const char* const zero : {"", ",zero=1"}) {
+      const jobs::Job job =
+          jobs::parse_job(testing::kShortLlama + ":tp=2,pp=2,dp=2,gbs=16,seq=1024,async_tp=yes," +
+                          std::string(order) + zero);
+      const schedule::Program program = jobs::program_of(job);
+      const schedule::Schedule schedule = schedule::make_schedule(
+          program, schedule::parse_policy(predict_job(job, cluster).policy));
+      EXPECT_NO_THROW(static_cast<void>(lower_and_verify(program, schedule, order))) << zero;
+    }
+  }
+}
+
+TEST(OwnTravelTest, ReductionsThatAreWaitedForMakeAStepLongerMatrixByMatrixMost) {
+  const jobs::Job job = jobs::parse_job("qwen3_0.6b:dp_shard=8,gbs=8,seq=4096");
+  const models::Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models");
+  const JobPrediction usual = predict_job(job, cluster);
+  const JobPrediction same =
+      predict_job(job, cluster, {.policy = "fsdp:prefetch=1,mode=copy,wait=end-of-backward"});
+  EXPECT_EQ(same.step, usual.step);
+  const JobPrediction waiting = predict_job(job, cluster, {.synchronous = true});
+  EXPECT_GT(waiting.step, usual.step);
+  const JobPrediction alone = predict_job(
+      job, cluster, {.policy = "fsdp:cap=1B,mode=copy,wait=end-of-backward", .synchronous = true});
+  EXPECT_GT(alone.step, waiting.step);
+}
+
+struct TiedSum {
+  Duration message{};  // of the sum of the tied gradients, alone on its links
+  Duration exposed{};  // of pp, on the first stage
+};
+
+TiedSum tied_sum(const std::string& text, const std::string& name) {
+  const jobs::Job job = jobs::parse_job(text);
+  const models::Cluster cluster = load_cluster(name, DOVETAIL_SOURCE_DIR "/models");
+  const auto [plan, costs] = lower_job(job, cluster);
+  TiedSum found;
+  for (const schedule::Op& op : plan.program.ops) {
+    const auto* work = std::get_if<schedule::CollectiveWork>(&op.work);
+    if (work == nullptr || work->purpose != schedule::Purpose::TiedWeights) continue;
+    found.message =
+        costs.collective(work->kind, plan.program.group(work->group), work->bytes).isolated;
+  }
+  found.exposed = predict_job(job, cluster).stages.front().exposed_of(For::Pipeline);
+  return found;
+}
+
+// 151,936 x 1,024 f32 over 4 ranks of tp, 155.6 MB, by the links between both stages: NVLink within a node, and those of
+// two nodes where a stage fills one.
+TEST(TiedWeightsPredictionTest, TheirSumIsExposedOverTheLinksBetweenTheFirstAndTheLastStage) {
+  const TiedSum within = tied_sum("qwen3_0.6b:tp=4,pp=2,gbs=4,seq=2048", "h100x8");
+  const TiedSum between = tied_sum("qwen3_0.6b:tp=4,dp=2,pp=2,gbs=8,seq=2048", "h100x16");
+  EXPECT_GE(within.exposed, within.message);
+  EXPECT_GE(between.exposed, between.message);
+  EXPECT_GT(between.message, 3 * within.message);
+}
+
+Bytes gathered(const schedule::ScheduledProgram& plan) {
+  Bytes sum;
+  for (const schedule::Command& command : plan.roles.front().commands) {
+    const auto* run = schedule::bucket_collective(command);
+    if (run != nullptr && run->kind == schedule::Collective::AllGather)
+      sum += plan.bucket(*run->bucket).size;
+  }
+  return sum;
+}
+
+TEST(LoraPredictionTest, AStepIsShorterThanFullTrainingAndGathersAsMuch) {
+  const models::Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models");
+  const jobs::Job full = jobs::parse_job("llama3_8b:dp_shard=8,seq=8192");
+  const jobs::Job lora = jobs::parse_job("llama3_8b:dp_shard=8,seq=8192,lora=16");
+  const double of_full = to_us(predict_job(full, cluster).step);
+  const double of_lora = to_us(predict_job(lora, cluster).step);
+  // Of products 4 of 6 FLOP a weight, of attention all.
+  EXPECT_LT(of_lora, 0.85 * of_full);
+  EXPECT_GT(of_lora, 0.6 * of_full);
+  // The frozen embedding is read by forward only: 2 bytes of 128,256 x 4,096 fewer; adapters are gathered twice.
+  const Bytes all = gathered(lower_job(full, cluster).program);
+  const Bytes most = gathered(lower_job(lora, cluster).program);
+  EXPECT_GT(most, all - Bytes(std::int64_t{2} * 128'256 * 4096));
+  EXPECT_LT(most, all + Bytes(std::int64_t{2} * 2 * 42'000'000));
+}
+
+}  // namespace
+}  // namespace dovetail::predict

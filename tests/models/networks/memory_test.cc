@@ -1,0 +1,234 @@
+// The memory of jobs: each part by hand, the moments, and the smallest change that fits.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/networks/memory.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+#include <string>
+
+#include "models/networks/program.h"
+#include "models/networks/text.h"
+
+namespace dovetail::jobs {
+namespace {
+
+// Of each of 2 x 2 chunks of 8 layers the first 3 are computed again: 6 of the 16 layers of a stage.
+TEST(JobMemoryTest, RecomputedLayersCountInEachVirtualStageAsTheProgramHasThem) {
+  const auto kept = [](const std::string& recompute) {
+    const Job job = parse_job("llama3_8b:pp=2,vp=2,gbs=8,recompute=" + recompute);
+    return static_cast<double>(memory_of(job).front().activations.count());
+  };
+  const double saved = kept("none") - kept("full");
+  EXPECT_NEAR(kept("none") - kept("full,recompute_layers=3"), saved * 6 / 16, 16);
+
+  const Job job = parse_job("llama3_8b:pp=2,vp=2,gbs=8,recompute=full,recompute_layers=3");
+  std::set<std::string> again;
+  for (const schedule::Op& op : program_of(job).ops) {
+    if (op.name.ends_with("mlp.recompute")) again.insert(op.name);
+  }
+  EXPECT_EQ(again.size(), 12U);
+  EXPECT_TRUE(again.contains("model.layers.10.mlp.recompute"));
+  EXPECT_TRUE(is_recomputed(job, 10));
+  EXPECT_FALSE(is_recomputed(job, 11));
+}
+
+// Two layers of width 8, two heads of 4, an inner size of 16 and 32 words, without anything that a job of
+// this size would not have.
+Job tiny(const std::string& options) {
+  Job job;
+  job.model = {.name = "tiny",
+               .layers = 2,
+               .width = 8,
+               .vocabulary = 32,
+               .inner = 16,
+               .attention = {.heads = 2, .key_value_heads = 2, .head_dim = 4}};
+  job.batch.sequence = 4;
+  if (!options.empty()) set_options(job, options, "test");
+  complete(job, "test");
+  return job;
+}
+
+// A layer has 4 x 8 x 8 + 3 x 8 x 16 + 2 x 8 = 656 parameters, embedding and head 256 each, the last norm 8.
+constexpr std::int64_t kParameters = 2 * 656 + 2 * 256 + 8;
+
+TEST(JobMemoryTest, ParametersSumsMasterAndMomentsByTheirTypes) {
+  const std::vector<StageMemory> stages = memory_of(tiny("gbs=2"));
+  ASSERT_EQ(stages.size(), 1U);
+  EXPECT_EQ(stages[0].parameters, Bytes(2 * kParameters));
+  EXPECT_EQ(stages[0].gradients, Bytes(4 * kParameters));
+  EXPECT_EQ(stages[0].master, Bytes(4 * kParameters));
+  EXPECT_EQ(stages[0].optimizer, Bytes(8 * kParameters));
+}
+
+TEST(JobMemoryTest, ZeroDividesMomentsThenSumsThenParameters) {
+  const auto at = [](const std::string& zero) {
+    return memory_of(tiny("dp=4,gbs=8,zero=" + zero))[0];
+  };
+  EXPECT_EQ(at("0").optimizer, Bytes(8 * kParameters));
+  EXPECT_EQ(at("1").optimizer, Bytes(2 * kParameters));
+  EXPECT_EQ(at("1").gradients, Bytes(4 * kParameters));
+  EXPECT_EQ(at("2").gradients, Bytes(kParameters));
+  EXPECT_EQ(at("2").parameters, Bytes(2 * kParameters));
+  // Zero 3 keeps the master copy only, and gathers it layer by layer in the compute type.
+  EXPECT_EQ(at("3").parameters, Bytes());
+  EXPECT_EQ(at("3").master, Bytes(kParameters));
+  EXPECT_EQ(at("3").gathered, Bytes(2 * 2 * 656));
+}
+
+// Per token of a layer: norms 4 x 8, attention 4 x 8, a gated network 4 x 16: 128 elements, and two heads'
+// log-sum-exp; the last norm 2 x 8.
+TEST(JobMemoryTest, ActivationsOfALayerAreWhatItsBackwardReads) {
+  constexpr std::int64_t kTokens = 4;
+  const std::int64_t layer = kTokens * (2 * 128 + 4 * 2);
+  EXPECT_EQ(memory_of(tiny("gbs=2"))[0].activations, Bytes(2 * layer + kTokens * 2 * 16));
+  // Full recomputation keeps the input of a layer.
+  EXPECT_EQ(memory_of(tiny("gbs=2,recompute=full"))[0].activations,
+            Bytes(kTokens * 2 * (2 * 8 + 16)));
+  EXPECT_EQ(memory_of(tiny("gbs=2,recompute=full,recompute_layers=1"))[0].activations,
+            Bytes(layer + kTokens * 2 * (8 + 16)));
+  // One kernel for silu(gate) x up keeps 3 x 16.
+  EXPECT_EQ(memory_of(tiny("gbs=2"), {.fused_gate = true})[0].activations,
+            Bytes(2 * (layer - kTokens * 2 * 16) + kTokens * 2 * 16));
+  // Without flash attention the scores of 2 heads x 4 x 4 tokens stay, but not with selective recomputation.
+  EXPECT_EQ(memory_of(tiny("gbs=2,flash=no"))[0].activations,
+            Bytes(2 * (layer + 2 * 2 * 16) + kTokens * 2 * 16));
+  EXPECT_EQ(memory_of(tiny("gbs=2,flash=no,recompute=selective"))[0].activations,
+            memory_of(tiny("gbs=2"))[0].activations);
+}
+
+TEST(JobMemoryTest, TensorParallelismDividesHeadsAndNetworksAndWithSequencesTheRest) {
+  constexpr std::int64_t kTokens = 4;
+  const std::int64_t within = kTokens * (2 * (32 + 64) + 4 * 2) / 2;
+  const auto of = [](const std::string& options) {
+    return memory_of(tiny(options))[0].activations;
+  };
+  EXPECT_EQ(of("tp=2,gbs=2"), Bytes(2 * (within + kTokens * 32) + kTokens * 16));
+  EXPECT_EQ(of("tp=2,sp=no,gbs=2"), Bytes(2 * (within + kTokens * 64) + kTokens * 32));
+}
+
+// 1F1B over two stages: the first has two micro-batches in flight and keeps what it sent of each, the second
+// one, and the logits: 32 words x (2 + 4 + 4) bytes x 4 tokens.
+TEST(JobMemoryTest, EarlyStagesKeepMicroBatchesInFlightAndTheLastOneHasTheLogits) {
+  constexpr std::int64_t kTokens = 4;
+  const std::int64_t layer = kTokens * (2 * 128 + 4 * 2);
+  const std::vector<StageMemory> stages = memory_of(tiny("pp=2,gbs=8"));
+  ASSERT_EQ(stages.size(), 2U);
+  EXPECT_EQ(stages[0].activations, Bytes(2 * (layer + kTokens * 16)));
+  EXPECT_EQ(stages[1].activations, Bytes(layer + kTokens * 32));
+  EXPECT_EQ(stages[0].logits, Bytes());
+  EXPECT_EQ(stages[1].logits, Bytes(kTokens * 32 * 10));
+  EXPECT_EQ(stages[0].parameters, Bytes(2 * (656 + 256)));
+  EXPECT_EQ(stages[1].parameters, Bytes(2 * (656 + 256 + 8)));
+}
+
+// With weights last, the second stage has as many in flight as the first: both of the two micro-batches that fill them.
+TEST(JobMemoryTest, LateWeightsKeepActivationsOnEveryStage) {
+  constexpr std::int64_t kTokens = 4;
+  const std::int64_t layer = kTokens * (2 * 128 + 4 * 2);
+  const std::vector<StageMemory> stages = memory_of(tiny("pp=2,gbs=8,schedule=zero-bubble"));
+  EXPECT_EQ(stages[0].activations, Bytes(2 * (layer + kTokens * 16)));
+  EXPECT_EQ(stages[1].activations, Bytes(2 * (layer + kTokens * 32)));
+}
+
+// 32 layers in 8 parts, there and back over 4 stages: the first stage has embedding and head, all have 8 layers.
+TEST(JobMemoryTest, AVHasBothEndsOnItsFirstStage) {
+  const std::vector<StageMemory> loop = memory_of(parse_job("llama3_8b:pp=4,vp=2,gbs=16"));
+  const std::vector<StageMemory> v =
+      memory_of(parse_job("llama3_8b:pp=4,vp=2,schedule=zbv,gbs=16"));
+  const Bytes ends = loop[0].parameters + loop[3].parameters;
+  EXPECT_EQ(v[0].parameters + v[1].parameters, ends);
+  EXPECT_EQ(v[1].parameters, v[3].parameters);
+  EXPECT_GT(v[0].logits + v[0].working, Bytes());
+  EXPECT_EQ(v[3].logits, Bytes());
+}
+
+TEST(JobMemoryTest, SumsThatAreMadeAnewComeWhereActivationsGo) {
+  // One micro-batch: at the first backward there are no gradients yet, and this model's activations are small.
+  const StageMemory made = memory_of(tiny("gbs=1"))[0];
+  EXPECT_EQ(made.moment, Moment::Gradients);
+  EXPECT_EQ(made.gradients, Bytes(4 * kParameters));
+  EXPECT_EQ(made.activations, Bytes());
+  const StageMemory kept = memory_of(tiny("gbs=1"), {.resident_gradients = true})[0];
+  EXPECT_EQ(kept.moment, Moment::Activations);
+  EXPECT_GT(kept.activations, Bytes());
+}
+
+TEST(JobMemoryTest, FrameworksKeepWhatTheirSourcesSay) {
+  const auto as = [](const std::string& framework, const std::string& options) {
+    Job job = tiny(options);
+    job.framework = framework;
+    return memory_of(job)[0];
+  };
+  // DDP's buckets are copies of the gradients, in f32.
+  EXPECT_EQ(as("torch", "dp=2,gbs=4").buffers - as("", "dp=2,gbs=4").buffers,
+            Bytes(4 * kParameters));
+  EXPECT_EQ(as("torch", "gbs=2").buffers, as("", "gbs=2").buffers);
+  // DeepSpeed keeps a shard in bf16 beside the master copy.
+  EXPECT_EQ(as("deepspeed", "dp=2,gbs=4,zero=3").parameters, Bytes(kParameters));
+  // FSDP2 in a pipeline keeps whole sums until the last micro-batch; Megatron does not.
+  EXPECT_EQ(as("fsdp", "dp=2,pp=2,gbs=8,zero=3").gradients, Bytes(4 * (656 + 256)));
+  EXPECT_EQ(as("megatron", "dp=2,pp=2,gbs=8,zero=3").gradients, Bytes(2 * (656 + 256)));
+  // Recomputation by op, per token: input and last product 2 x 8, queries, values and what
+  // attention gives 3 x 8, the first product of the network 16.
+  EXPECT_EQ(as("fsdp", "gbs=2,recompute=op").activations,
+            Bytes(2 * 4 * 2 * (16 + 24 + 16) + 4 * 2 * 16));
+}
+
+TEST(JobMemoryTest, ExpertsHoldTheTokensThatComeToThem) {
+  const Job job = parse_job("mixtral_8x7b:ep=8,dp=8,gbs=16,zero=1,seq=1024");
+  Job busy = job;
+  busy.expert_imbalance = 1.5;
+  const StageMemory even = memory_of(job)[0];
+  const StageMemory crowded = memory_of(busy)[0];
+  // 32 layers x 2 x 1024 x 0.5 tokens more x (2 x 4096 + 4 x 14336) elements of 2 bytes.
+  EXPECT_EQ(crowded.activations - even.activations,
+            Bytes(std::int64_t{32} * 1024 * (2 * 4096 + 4 * 14'336) * 2));
+  // An expert of 8: an eighth of what experts have, over one rank.
+  EXPECT_EQ(even.parameters.count(),
+            2 * (46'702'792'704 - std::int64_t{32} * 7 * 3 * 4096 * 14'336));
+}
+
+TEST(JobMemoryTest, WhatTheDeviceMustHaveIsTensorsFragmentsAndWhatLiesOutside) {
+  const StageMemory memory = memory_of(tiny("dp=2,gbs=4"))[0];
+  EXPECT_NEAR(static_cast<double>(memory.reserved().count()) * 0.85,
+              static_cast<double>(memory.allocated().count()), 2);
+  // The context, and one communicator of 32 connections.
+  EXPECT_EQ(memory.outside, mib(300) + 32 * Bytes(4'194'304 + 4'915'200 + 524'288));
+  EXPECT_EQ(memory.total(), memory.reserved() + memory.outside);
+  EXPECT_THAT(describe(memory), testing::HasSubstr("context and NCCL"));
+}
+
+TEST(JobMemoryTest, TheSmallestChangeThatFitsIsNamed) {
+  const Job job = parse_job("llama3_8b:dp=8,mbs=2,gbs=128,seq=8192");
+  const auto needs = [](const std::string& text) {
+    const std::vector<StageMemory> stages = memory_of(parse_job(text));
+    return stages[fullest(stages)].total();
+  };
+  EXPECT_EQ(smallest_change(job, needs("llama3_8b:dp=8,mbs=2,gbs=128,seq=8192")), std::nullopt);
+  EXPECT_EQ(smallest_change(job, needs("llama3_8b:dp=8,mbs=2,gbs=128,seq=8192,zero=1")), "zero=1");
+  EXPECT_EQ(smallest_change(job, gib(1)), std::nullopt);
+  // What is named does what it says.
+  const std::optional<std::string> change = smallest_change(job, gib(80));
+  ASSERT_TRUE(change.has_value());
+  Job other = job;
+  set_options(other, *change, "test");
+  complete(other, "test");
+  const std::vector<StageMemory> stages = memory_of(other);
+  EXPECT_LE(stages[fullest(stages)].total(), gib(80));
+}
+
+TEST(JobMemoryTest, AChangeKeepsTheWorldAndTheBatch) {
+  const Job job = parse_job("llama3_70b:dp=16,zero=3,recompute=full,gbs=64,seq=8192,mbs=1");
+  const std::vector<StageMemory> stages = memory_of(job);
+  const std::optional<std::string> change = smallest_change(job, stages[0].total() - mib(1));
+  ASSERT_TRUE(change.has_value());
+  Job other = job;
+  set_options(other, *change, "test");
+  EXPECT_EQ(other.layout.world(), job.layout.world());
+  EXPECT_EQ(other.batch.global, job.batch.global);
+}
+
+}  // namespace
+}  // namespace dovetail::jobs

@@ -1,0 +1,348 @@
+// The Program of a job: sound, of the right size, with the collectives that its layout needs.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "models/networks/program.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include <map>
+
+#include "base/error.h"
+#include "models/networks/decisions.h"
+#include "models/networks/text.h"
+#include "schedule/lower/lower.h"
+#include "schedule/policies/policies.h"
+#include "schedule/verify/verify.h"
+
+namespace dovetail::jobs {
+namespace {
+
+using schedule::Collective;
+using schedule::CollectiveWork;
+using schedule::Phase;
+using schedule::Program;
+using schedule::Purpose;
+
+class JobProgramTest : public ::testing::TestWithParam<std::string> {};
+
+// The job with as few layers as show all that its stages have: what lies between two layers, and between two stages, does
+// not depend on how many there are.
+Job shortened(const std::string& text) {
+  Job job = parse_job(text);
+  const std::int64_t chunks = job.layout.pp * job.layout.vp;
+  if (job.layout.layers.empty()) job.model.layers = chunks * std::max<std::int64_t>(2, 6 / chunks);
+  return job;
+}
+
+// Of one micro-batch, over all tensor-parallel and context-parallel ranks.
+double flop(const Program& program, Phase phase) {
+  double total = 0;
+  for (const schedule::Op& op : program.ops) {
+    if (op.phase == phase) total += op.flop().count();
+  }
+  return total;
+}
+
+TEST_P(JobProgramTest, IsSoundAndItsPlanIsLegal) {
+  const Job job = shortened(GetParam());
+  const Program program = program_of(job);
+  EXPECT_EQ(schedule::problems(program), std::vector<std::string>{});
+  EXPECT_EQ(program.world_size, job.layout.world());
+  const schedule::Policy policy = schedule::parse_policy(policy_text(job));
+  const schedule::PolicyResult result = schedule::apply_policy(program, policy);
+  ASSERT_FALSE(result.failure) << *result.failure;
+  const schedule::Lowered lowered = schedule::lower(program, result.schedule);
+  const std::vector<schedule::Problem> found =
+      schedule::verify(program, lowered.program, result.schedule.merge);
+  EXPECT_TRUE(found.empty()) << found.front().message;
+}
+
+TEST(JobProgramTest, Tf32IsOfAllProductsOfF32) {
+  const auto operands_of = [](const std::string& job) {
+    std::map<schedule::Operands, int> count;
+    for (const schedule::Op& op : program_of(parse_job(job)).ops) {
+      for (const schedule::Kernel& kernel : schedule::kernels_of(op.work)) {
+        const auto* gemm = std::get_if<schedule::GemmWork>(&kernel);
+        if (gemm != nullptr) ++count[gemm->operands];
+      }
+    }
+    return count;
+  };
+  const auto full = operands_of("llama3_8b:dp=2,dtype=f32");
+  ASSERT_EQ(full.size(), 1U);
+  EXPECT_EQ(full.begin()->first, schedule::Operands::Own);
+  const auto tf32 = operands_of("llama3_8b:dp=2,dtype=f32,products=tf32");
+  ASSERT_EQ(tf32.size(), 1U);
+  EXPECT_EQ(tf32.begin()->first, schedule::Operands::Tf32);
+  EXPECT_EQ(tf32.begin()->second, full.begin()->second);
+  EXPECT_THROW(static_cast<void>(parse_job("llama3_8b:dp=2,products=tf32")), InputError);
+}
+
+// Of a layer: up and down forward, and both gradients of each.
+TEST(JobProgramTest, TransformerEngineMultipliesExpertsOneByOneInBf16) {
+  const auto separate_in = [](const std::string& text, const std::string& framework) {
+    Job job = parse_job(text);
+    job.framework = framework;
+    std::int64_t found = 0;
+    for (const schedule::Op& op : program_of(job).ops) {
+      for (const schedule::Kernel& kernel : schedule::kernels_of(op.work)) {
+        const auto* gemm = std::get_if<schedule::GemmWork>(&kernel);
+        if (gemm != nullptr && gemm->separate) {
+          EXPECT_EQ(gemm->count, 2);
+          ++found;
+        }
+      }
+    }
+    return found;
+  };
+  EXPECT_EQ(separate_in("mixtral_8x7b:ep=4,dp=4", "megatron"), 32 * 6);
+  EXPECT_EQ(separate_in("mixtral_8x7b:ep=4,dp=4", "fsdp"), 0);
+  EXPECT_EQ(separate_in("mixtral_8x7b:ep=4,dp=4,products=fp8", "megatron"), 0);
+  EXPECT_EQ(separate_in("mixtral_8x7b:ep=8,dp=8", "megatron"), 0);  // one expert on each rank
+}
+
+TEST_P(JobProgramTest, ForwardHasTheFlopOfItsTokens) {
+  const Job job = shortened(GetParam());
+  if (job.model.experts) GTEST_SKIP() << "of experts each rank has those that are sent to it";
+  const double tokens = static_cast<double>(job.batch.micro * job.batch.sequence);
+  const double expected = tokens * forward_flop_per_token(job.model, job.batch.sequence, true);
+  const double ranks = static_cast<double>(job.layout.tp * job.layout.cp);
+  EXPECT_NEAR(flop(program_of(job), Phase::Forward) * ranks / expected, 1, 0.02);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, JobProgramTest,
+    ::testing::Values(
+        "qwen3_0.6b:dp=4", "qwen3_0.6b:dp=2,tp=2", "qwen3_0.6b:dp=2,tp=2,sp=no",
+        "qwen3_0.6b:tp=2,async_tp=yes,dp=2", "qwen3_0.6b:cp=2,dp=2", "qwen3_0.6b:pp=2,dp=2,gbs=8",
+        "qwen3_0.6b:tp=2,pp=2,dp=2,gbs=8", "qwen3_0.6b:pp=2,gbs=1",
+        "qwen3_0.6b:pp=4,dp=2,gbs=8,zero=1", "qwen3_0.6b:pp=2,dp=2,gbs=8,zero=2",
+        "qwen3_0.6b:pp=2,dp_shard=2,gbs=8", "qwen3_0.6b:pp=2,vp=2,dp=2,dp_shard=2,gbs=8",
+        "qwen3_0.6b:pp=2,dp=2,gbs=8,overlap_grads=no", "llama3_8b:pp=2,vp=2,dp=2,gbs=8",
+        "llama3_8b:pp=2,dp=2,gbs=8,zero=1,grads=bf16,reduce=bf16",
+        "llama3_8b:dp_shard=4,grads=bf16,reduce=bf16", "llama3_8b:dp=4,gbs=16,recompute=full",
+        "llama3_8b:dp_shard=4,recompute=op", "llama3_8b:tp=4,dp=2,recompute=op,flash=no",
+        "llama3_8b:cp=2,dp=2,recompute=op,kernels=eager", "mixtral_8x7b:ep=4,dp=4,recompute=op",
+        "llama3_8b:pp=2,vp=2,schedule=zbv,tp=2,dp=2,gbs=8,recompute=op,lora=16",
+        "llama3_8b:tp=4,dp=2,recompute=full,recompute_layers=4", "mixtral_8x7b:ep=4,dp=4",
+        "gpt_oss_20b:ep=8,tp=2,dp=4", "deepseek_v3:ep=8,dp=8,tp=1", "vit_b16:dp=8,mbs=32",
+        "gpt3_175b:tp=8,pp=8,dp=1,gbs=8", "llama3_8b:pp=4,layers=10/9/9/4,gbs=8,dp=1",
+        "llama3_8b:pp=4,schedule=zero-bubble,dp=2,gbs=16,zero=1",
+        "llama3_8b:pp=2,vp=2,schedule=zero-bubble,tp=2,gbs=8",
+        "llama3_8b:pp=4,vp=2,schedule=zbv,dp=2,gbs=16",
+        "llama3_8b:pp=2,vp=2,schedule=zbv,tp=2,dp_shard=2,gbs=8,recompute=full",
+        "mixtral_8x7b:ep=2,pp=2,vp=2,schedule=zbv,dp=2,gbs=8",
+        "qwen3_0.6b:pp=2,schedule=zero-bubble,dp=2,gbs=8",
+        "qwen3_0.6b:pp=2,vp=2,schedule=zbv,lora=16,dp=2,gbs=8", "llama3_8b:pp=2,layers=32/0,gbs=4",
+        "llama3_8b:tp=2,dp=2,kernels=eager", "mixtral_8x7b:ep=4,dp=4,kernels=eager",
+        // bf16 parameters, f32 gradients; experts over groups of their own, of one rank, with replicas.
+        "llama3_8b:dp_shard=4", "llama3_8b:dp_shard=4,zero=1", "llama3_8b:dp_shard=2,pp=2,gbs=8",
+        "mixtral_8x7b:ep=4,dp_shard=8", "mixtral_8x7b:ep=4,dp_shard=4,zero=1",
+        "mixtral_8x7b:ep=2,dp=2,dp_shard=4", "mixtral_8x7b:ep=2,dp_shard=4,pp=2,gbs=16",
+        "llama3_8b:dp=4,lora=16", "llama3_8b:tp=2,cp=2,dp=2,lora=16",
+        "llama3_8b:dp_shard=4,lora=16", "llama3_8b:tp=2,dp=2,lora=8,lora_on=attention",
+        "llama3_8b:pp=2,vp=2,dp=2,gbs=8,lora=16", "llama3_8b:dp=2,zero=1,lora=16,recompute=full",
+        "llama3_8b:dp=2,dp_shard=2,lora=16",
+        "llama3_8b:tp=2,sp=no,dp_shard=2,lora=16,kernels=eager",
+        "qwen3_0.6b:pp=2,dp_shard=2,gbs=8,lora=8", "vit_b16:dp=4,lora=4",
+        "mixtral_8x7b:ep=4,dp=4,lora=8,lora_on=attention",
+        "deepseek_v3:ep=8,dp=8,lora=8,lora_on=attention"),
+    [](const auto& tested) {
+      std::string name = tested.param;
+      for (char& letter : name) {
+        if (std::isalnum(static_cast<unsigned char>(letter)) == 0) letter = '_';
+      }
+      return name;
+    });
+
+std::map<std::pair<Purpose, Collective>, int> messages(const Program& program, Phase phase) {
+  std::map<std::pair<Purpose, Collective>, int> count;
+  for (const schedule::Op& op : program.ops) {
+    const auto* work = std::get_if<CollectiveWork>(&op.work);
+    if (work != nullptr && op.phase == phase) ++count[{work->purpose, work->kind}];
+  }
+  return count;
+}
+
+TEST(JobProgramTest, SequenceParallelLayersGatherAndScatter) {
+  const Program program = program_of(parse_job("llama3_8b:tp=2,dp=2"));
+  const auto forward = messages(program, Phase::Forward);
+  // Two a layer, the gather before the head, the scatter behind the embedding.
+  EXPECT_EQ(forward.at({Purpose::TensorParallel, Collective::AllGather}), 2 * 32 + 1);
+  EXPECT_EQ(forward.at({Purpose::TensorParallel, Collective::ReduceScatter}), 2 * 32 + 1);
+  const auto backward = messages(program, Phase::Backward);
+  // Each gather is repeated for the gradients of weights.
+  EXPECT_EQ(backward.at({Purpose::TensorParallel, Collective::AllGather}), 2 * (2 * 32 + 1));
+}
+
+TEST(JobProgramTest, WithoutSequenceParallelismSumsTravelWhole) {
+  const Program program = program_of(parse_job("llama3_8b:tp=2,dp=2,sp=no"));
+  const auto forward = messages(program, Phase::Forward);
+  EXPECT_EQ(forward.at({Purpose::TensorParallel, Collective::AllReduce}), 2 * 32 + 1);
+  const auto backward = messages(program, Phase::Backward);
+  EXPECT_EQ(backward.at({Purpose::TensorParallel, Collective::AllReduce}), 2 * 32 + 1);
+}
+
+TEST(JobProgramTest, ExpertsDispatchAndCombine) {
+  const Job job = parse_job("mixtral_8x7b:ep=4,dp=8,mbs=2");
+  const Program program = program_of(job);
+  for (const Phase phase : {Phase::Forward, Phase::Backward}) {
+    EXPECT_EQ(messages(program, phase).at({Purpose::ExpertParallel, Collective::AllToAll}), 2 * 32);
+  }
+  for (const schedule::Op& op : program.ops) {
+    const auto* work = std::get_if<CollectiveWork>(&op.work);
+    if (work == nullptr) continue;
+    EXPECT_EQ(work->bytes, Bytes(2 * 4096 * 2 * 4096 * 2)) << op.name;  // mbs seq top-k width bf16
+  }
+  std::map<std::string, int> owed;
+  for (const schedule::Reduction& reduction : program.reductions) {
+    ++owed[program.group(reduction.group).name];
+  }
+  EXPECT_EQ(owed.at("edp"), 3 * 32);
+}
+
+std::vector<schedule::Op> sums_of_ties(const Program& program) {
+  std::vector<schedule::Op> sums;
+  for (const schedule::Op& op : program.ops) {
+    const auto* work = std::get_if<CollectiveWork>(&op.work);
+    if (work != nullptr && work->purpose == Purpose::TiedWeights) sums.push_back(op);
+  }
+  return sums;
+}
+
+TEST(JobProgramTest, TheFirstAndTheLastStageAddUpTheGradientsOfTiedWeights) {
+  // 4 stages of 4 ranks: rank 1 of the first meets rank 13 of the last. Half of 151,936 rows of 1,024 f32.
+  const Program program = program_of(parse_job("qwen3_0.6b:tp=2,pp=4,dp=2,gbs=8"));
+  const std::vector<schedule::Op> sums = sums_of_ties(program);
+  ASSERT_EQ(sums.size(), 2U);
+  for (const schedule::Op& op : sums) {
+    const auto& work = std::get<CollectiveWork>(op.work);
+    EXPECT_EQ(work.kind, Collective::AllReduce);
+    EXPECT_EQ(work.bytes, Bytes(151'936 / 2 * 1024 * 4));
+    EXPECT_EQ(program.group(work.group).size(), 2);
+    const auto ranks = program.group(work.group).instance_of(Rank{1});
+    EXPECT_EQ(std::vector(ranks.begin(), ranks.end()), (std::vector{Rank{1}, Rank{13}}));
+    EXPECT_TRUE(program.group(work.group).instance_of(Rank{5}).empty());
+  }
+  EXPECT_EQ(sums.front().stage, 0);
+  EXPECT_EQ(sums.back().stage, 3);
+  // Behind all of backward, so that no other gradient waits for them.
+  const auto owed = schedule::owed_gradients(program);
+  EXPECT_EQ(owed.back().producer, sums.back().id);
+  EXPECT_TRUE(sums_of_ties(program_of(parse_job("qwen3_0.6b:tp=2,dp=2"))).empty());
+  EXPECT_TRUE(sums_of_ties(program_of(parse_job("llama3_8b:pp=2,gbs=4"))).empty());
+}
+
+TEST(JobProgramTest, TiedGradientsAreAddedUpOncePerStepAndBeforeTheyAreReduced) {
+  const Job job = parse_job("qwen3_0.6b:pp=2,dp=2,gbs=8");
+  const Program program = program_of(job);
+  const schedule::Schedule schedule =
+      schedule::make_schedule(program, schedule::parse_policy(policy_text(job)));
+  schedule::ScheduledProgram plan = schedule::lower(program, schedule).program;
+  EXPECT_EQ(sums_of_ties(plan.program).size(), 2U);
+
+  // A plan that reduces them first: the update on the last stage lacks the gradient of the first.
+  std::vector<schedule::Command>& commands = plan.roles.back().commands;
+  const OpId sum = sums_of_ties(plan.program).back().id;
+  const auto runs = [&](const schedule::Command& command) { return op_run_by(command) == sum; };
+  const auto early = std::ranges::find_if(commands, runs);
+  ASSERT_NE(early, commands.end());
+  std::rotate(early, early + 1, commands.end());
+  std::string all;
+  for (const auto& problem : verify(program, plan, schedule.merge)) all += problem.message + "\n";
+  EXPECT_NE(
+      all.find("reads lm_head.tied.weight.grad.merged without model.embed_tokens.weight.grad, "
+               "the gradient of the same weight on another stage"),
+      std::string::npos)
+      << all;
+}
+
+TEST(JobProgramTest, TheSumOfTiedWeightsIsOneGradientInPlace) {
+  Program program = program_of(parse_job("qwen3_0.6b:pp=2,gbs=4"));
+  for (schedule::Op& op : program.ops) {
+    if (op.name == "lm_head.tied.weight.grad.tied") op.phase = Phase::Optimizer;
+  }
+  const std::vector<std::string> found = schedule::problems(program);
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found.front(),
+            "op lm_head.tied.weight.grad.tied sums tied weights, but is no all-reduce (sum) of one "
+            "gradient in backward, in place");
+}
+
+// One stage adds what its replicas have averaged to what the other's have not.
+TEST(JobProgramTest, BothStagesAddUpTiedGradientsInTheSameState) {
+  const Job job = parse_job("qwen3_0.6b:pp=2,dp=2,gbs=8");
+  const Program program = program_of(job);
+  const schedule::Schedule schedule =
+      schedule::make_schedule(program, schedule::parse_policy(policy_text(job)));
+  schedule::ScheduledProgram plan = schedule::lower(program, schedule).program;
+  std::vector<schedule::Command>& commands = plan.roles.back().commands;
+  const OpId sum = sums_of_ties(plan.program).back().id;
+  const auto early = std::ranges::find_if(
+      commands, [&](const schedule::Command& command) { return op_run_by(command) == sum; });
+  const auto update = std::ranges::find_if(commands, [&](const schedule::Command& command) {
+    const std::optional<OpId> op = op_run_by(command);
+    return op && plan.program.op(*op).name == "lm_head.tied.weight.update";
+  });
+  ASSERT_LT(early, update);
+  std::rotate(early, early + 1, update);
+  std::string all;
+  for (const auto& problem : verify(program, plan, schedule.merge)) all += problem.message + "\n";
+  EXPECT_NE(all.find("the gradients of a tied weight meet over tied scaled differently, or reduced "
+                     "over different groups"),
+            std::string::npos)
+      << all;
+}
+
+TEST(JobProgramTest, APlanWithoutTheSumOfTiedWeightsIsNotTheJob) {
+  const Job job = parse_job("qwen3_0.6b:pp=2,gbs=4");
+  const Program program = program_of(job);
+  Program without = program;
+  std::erase_if(without.ops, [](const schedule::Op& op) { return op.name.ends_with(".tied"); });
+  const schedule::Schedule schedule =
+      schedule::make_schedule(without, schedule::parse_policy(policy_text(job)));
+  const schedule::ScheduledProgram plan = schedule::lower(without, schedule).program;
+  const auto found = verify(program, plan, schedule.merge);
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found.front().message, "program: op model.embed_tokens.weight.grad.tied is missing");
+}
+
+// Keys, attention's output and the third product of the network; of narrower products all but the last one.
+TEST(JobProgramTest, ByOpEverySecondProductIsComputedAgain) {
+  const auto again = [](const std::string& text) {
+    double products = 0;
+    for (const schedule::Op& op : program_of(parse_job(text)).ops) {
+      if (!op.name.starts_with("model.layers.7.") || !op.name.ends_with(".recompute")) continue;
+      for (const schedule::Kernel& kernel : schedule::kernels_of(op.work)) {
+        const auto* gemm = std::get_if<schedule::GemmWork>(&kernel);
+        if (gemm != nullptr) products += static_cast<double>(gemm->m * gemm->n * gemm->k);
+      }
+    }
+    return products / (512.0 * 4096);  // tokens, width
+  };
+  const std::string job = "llama3_8b:dp_shard=2,gbs=2,seq=512";
+  EXPECT_EQ(again(job), 0);
+  EXPECT_EQ(again(job + ",recompute=op"), 1024 + 4096 + 14336);
+  EXPECT_EQ(again(job + ",recompute=op,kernels=eager"), 1024 + 4096 + 14336);
+  EXPECT_EQ(again(job + ",recompute=op,products=fp8"), 2 * 4096 + 2 * 1024 + 2 * 14336);
+  EXPECT_EQ(again(job + ",recompute=full"), 2 * 4096 + 2 * 1024 + 3 * 14336);
+}
+
+TEST(JobProgramTest, ParametersOfARankAreItsShare) {
+  const auto elements = [](const std::string& text) {
+    std::int64_t count = 0;
+    for (const schedule::Tensor& tensor : program_of(parse_job(text)).tensors) {
+      if (tensor.kind == schedule::TensorKind::Parameter) count += tensor.numel();
+    }
+    return count;
+  };
+  EXPECT_EQ(elements("llama3_8b:dp=2"), 8'030'261'248);
+  const std::int64_t norms = 65 * 4096;
+  EXPECT_EQ(elements("llama3_8b:tp=4"), (8'030'261'248 - norms) / 4 + norms);
+}
+
+}  // namespace
+}  // namespace dovetail::jobs

@@ -1,0 +1,161 @@
+// One answer to one trace: what diagnose forecasts is what the imported file's workload takes, and that is the recorded step.
+//
+// The file is written, read again as every command reads it, and planned with search::Planner as explore and plan do.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/json_reader.h"
+#include "frameworks/framework.h"
+#include "models/workloads/profile.h"
+#include "recordings/diagnose/diagnosis.h"
+#include "recordings/diagnose/what_if.h"
+#include "recordings/diagnose/workload.h"
+#include "schedule/policies/policies.h"
+#include "search/planner.h"
+#include "tests/recordings/kineto/traces.h"
+#include "tests/support/cases.h"
+
+namespace dovetail::diagnose {
+namespace {
+
+// What `import kineto -o FILE` and then --workload FILE give.
+struct Imported {
+  explicit Imported(const JobTrace& job)
+      : workload(
+            std::get<ImportedWorkload>(import_workload(job, 0, replay_rank(job.ranks[0]), "step"))
+                .workload),
+        profile(models::read_profile(JsonFile("step.json", workload_json(workload)))),
+        program(models::profile_program(profile)),
+        planner(program, models::profile_costs(profile, program)) {}
+
+  Duration step(const std::vector<std::size_t>& ends, InFlight in_flight) {
+    const std::string mode = workload.copied ? "copy" : "view";
+    schedule::Schedule schedule =
+        schedule::partition(program, ends, schedule::parse_policy("torch-ddp:mode=" + mode));
+    for (schedule::Bucket& bucket : schedule.buckets) {
+      if (in_flight == InFlight::One) bucket.wait = schedule::WaitPoint::BeforeNextBatch;
+    }
+    return Duration(planner.evaluate(schedule).step_ns);
+  }
+
+  TracedWorkload workload;
+  models::Profile profile;
+  schedule::Program program;
+  search::Planner planner;
+};
+
+struct Traced {
+  std::string name;
+  JobTrace job;
+};
+
+// Those of the repository that make a workload: one rank of two, and of a job of eight ranks the last one.
+std::vector<Traced> traces_with_workloads() {
+  std::vector<Traced> traces;
+  traces.push_back({"ddp-resnet50", testing::resnet50()});
+  const std::string last = "dlrm-v100x8/rank7.json.gz";
+  traces.push_back({last, imports::load_job({testing::trace_file(last)}, {})});
+  return traces;
+}
+
+// On the traces of the repository.
+constexpr double kWorkloadError = 0.001;
+
+double share(Duration part, Duration whole) {
+  return std::abs(static_cast<double>(part.count()) / static_cast<double>(whole.count()));
+}
+
+// A reader who does what it says is never slower than one who sets nothing.
+void expect_no_slower_than_default(const BucketAdvice& advice, const std::string& name) {
+  const BucketSetting* const use = advised(advice);
+  const Duration gain = use == nullptr ? Duration{} : use->gain.middle;
+  for (const BucketSetting& setting : advice.settings) {
+    if (setting.is_default) {
+      EXPECT_GE(gain, setting.gain.middle) << name;
+    }
+  }
+}
+
+// Under a sanitizer in one framework for each trace.
+TEST(AgreementTest, DiagnoseAndTheImportedFileGiveEveryBucketSettingTheSameGain) {
+  for (const Traced& traced : traces_with_workloads()) {
+    Imported imported(traced.job);
+    bool compared = false;
+    const Duration now = imported.step(imported.workload.ends, InFlight::Any);
+    for (const frameworks::Framework& framework : frameworks::all()) {
+      if (!frameworks::has_settings(framework)) continue;
+      if (dovetail::testing::kHasSanitizer && std::exchange(compared, true)) break;
+      const Diagnosis diagnosis = diagnose(traced.job, framework);
+      ASSERT_TRUE(diagnosis.buckets.has_value()) << traced.name;
+      for (const BucketSetting& setting : diagnosis.buckets->settings) {
+        const Duration gain = now - imported.step(setting.ends, setting.in_flight);
+        EXPECT_LE(share(gain - setting.gain.middle, now), 0.001)
+            << traced.name << ": " << setting.setting;
+      }
+      expect_no_slower_than_default(*diagnosis.buckets,
+                                    traced.name + ": " + std::string(framework.id));
+    }
+  }
+}
+
+// A policy as it is typed for explore is the setting that diagnose weighs.
+TEST(AgreementTest, APolicyOfExploreTakesWhatItsSettingTakes) {
+  const JobTrace job = testing::resnet50();
+  Imported imported(job);
+  const Duration now = imported.step(imported.workload.ends, InFlight::Any);
+  const Diagnosis diagnosis = diagnose(job);
+  std::size_t compared = 0;
+  for (const BucketSetting& setting : diagnosis.buckets->settings) {
+    if (!setting.size) continue;
+    const std::string cap = std::to_string(*setting.size) + "MiB";
+    const search::Candidate row =
+        imported.planner.evaluate(schedule::parse_policy("torch-ddp:cap=" + cap + ",first=" + cap));
+    EXPECT_EQ(row.buckets(), setting.ends.size()) << cap;
+    EXPECT_LE(share(now - Duration(row.summary.step_ns) - setting.gain.middle, now), 0.001) << cap;
+    ++compared;
+  }
+  EXPECT_GT(compared, 8U);
+}
+
+// With the recorded buckets and the recorded times of all-reduces, on every rank.
+TEST(AgreementTest, TheImportedWorkloadGivesTheRecordedStep) {
+  for (const JobTrace& job : {testing::resnet50(), testing::dlrm_v100x8()}) {
+    for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
+      const auto made = import_workload(job, rank, replay_rank(job.ranks[rank]), "step");
+      const auto& imported = std::get<ImportedWorkload>(made);
+      ASSERT_TRUE(imported.check.has_value()) << rank;
+      EXPECT_LE(std::abs(imported.check->error()), kWorkloadError) << rank;
+    }
+  }
+}
+
+// The other changes, made to the file's own workload: it holds the host of ResNet-50, and its network.
+TEST(AgreementTest, AFreeNetworkAndAFreeHostGiveWhatTheImportedFileSays) {
+  const JobTrace job = testing::resnet50();
+  Imported imported(job);
+  const std::vector<std::size_t>& ends = imported.workload.ends;
+  const Duration now = imported.step(ends, InFlight::Any);
+  const RankDiagnosis rank = diagnose(job).ranks.front();
+  const auto gain = [&](Change change) {
+    for (const WhatIf& what_if : rank.forecast.what_ifs) {
+      if (what_if.change == change) return what_if.gain.middle;
+    }
+    return Duration::min();
+  };
+  Forecast no_network(imported.workload, imported.profile, Network::TakesNoTime);
+  EXPECT_LE(share(now - no_network.step(ends, InFlight::Any) - gain(Change::NoNetwork), now),
+            0.001);
+  Forecast no_host(imported.workload, without_host(imported.profile));
+  EXPECT_LE(share(now - no_host.step(ends, InFlight::Any) - gain(Change::NoHost), now), 0.001);
+  EXPECT_LE(share(gain(Change::NobodyLate), now), 0.001);  // the file's all-reduces wait for nobody
+}
+
+}  // namespace
+}  // namespace dovetail::diagnose
