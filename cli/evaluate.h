@@ -5,7 +5,7 @@
 //
 // A line is a JSON object (docs/agents.md has all keys); what is wrong with it is the line's answer, {"error": ...}, and the next
 // line goes on, also where dovetail itself is wrong: {"error": ..., "internal": true, "line": ...}. Workloads, machines and what
-// was simulated on them are kept between lines, the last kKept pairs of them, so a policy that is new costs its simulation and one
+// was simulated on them are kept between lines (Weigher::kKept), so a policy that is new costs its simulation and one
 // that was asked before a look-up.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -21,11 +21,14 @@
 #include <string_view>
 #include <utility>
 
+namespace dovetail::answers {
+class Weigher;
+}
+
 namespace dovetail::cli {
 
 class Evaluator {
  public:
-  static constexpr std::size_t kKept = 16;
   // Finds shipped workloads and clusters in this folder.
   explicit Evaluator(std::string data_dir);
   ~Evaluator();
@@ -35,16 +38,7 @@ class Evaluator {
   std::string answer(std::string_view line);
 
  private:
-  struct Question;
-  struct Desk;
-  std::string answer_about(const Question& question);
-  std::string answer_of(Desk& desk, const Question& question) const;
-  [[nodiscard]] std::string answer_of_job(const Question& question) const;
-  std::shared_ptr<Desk> desk_of(const Question& question);
-
-  std::string data_dir_;
-  std::mutex mutex_;                                                // of desks_
-  std::list<std::pair<std::string, std::shared_ptr<Desk>>> desks_;  // that was asked last first
+  std::unique_ptr<answers::Weigher> weigher_;
 };
 
 struct EvaluateOptions {

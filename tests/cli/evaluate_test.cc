@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/evaluate.h"
+#include "answers/weigher.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -100,7 +101,7 @@ TEST(EvaluateTest, AnsweredAgainIsTheSameAndCarriesItsOwnId) {
 TEST(EvaluateTest, MoreSitesThanAreKeptAreAnsweredAllTheSame) {
   Evaluator evaluator(kData);
   const ordered_json first = answer_to(evaluator, R"(, "policy": "ddp")");
-  for (std::size_t i = 0; i < Evaluator::kKept; ++i) {
+  for (std::size_t i = 0; i < answers::Weigher::kKept; ++i) {
     const std::string scaled =
         R"(, "policy": "ddp", "what_if": "link=0.)" + std::to_string(11 + i) + "x\"";
     EXPECT_GT(answer_to(evaluator, scaled).at("step_us").get<double>(),

@@ -1,0 +1,120 @@
+// A question and its outcome: all that can be asked of a training step, and all that is said of it. Every door (explore, plan,
+// predict, evaluate, Python, C++ and agents) asks a Question, and shows Outcomes.
+//
+//   Weigher weigher(data_dir);                                               // weigher.h: the only way from one to the other
+//   Outcome now = weigher.weigh({.workload = "resnet50", .cluster = "a100x8", .policy = "torch-ddp"});
+//   now.step                        // 49.1 ms: predicted, of one training step in steady state
+//   now.exposed.total               // 8.0 ms of it no computation hides the communication of gradients
+//   now.bound->time, now.gap()      // 48.4 ms: no schedule of the same kind is faster; 1.4 % are left
+//   now.memory.fits()               // whether a device has room for what a rank holds
+//   now.told.paste                  // "DistributedDataParallel(model)": the line that makes the framework do this
+//
+// The subject is what trains: a workload (what one rank computes: a model of the zoo, a file, a recorded profile) or a job (a model
+// with its layout over ranks, batch and precision). It runs on a machine, shipped, calibrated or the one it was recorded on, with
+// what-ifs. What is decided is how gradients and parameters travel: a policy, or buckets named one by one. The target is the
+// framework that shall run it: where it makes something else of the decisions, the Outcome is of what it makes of them.
+//
+// All times are simulated; `range` says where measured steps lay around such predictions.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "answers/step_parts.h"
+#include "answers/step_range.h"
+#include "base/units.h"
+#include "frameworks/framework.h"
+#include "models/costs/what_if.h"
+#include "models/networks/figures.h"
+#include "schedule/data_parallel.h"
+#include "schedule/policies/named_groups.h"
+#include "schedule/schedule.h"
+#include "search/planner.h"
+
+namespace dovetail::answers {
+
+struct Question {
+  std::string workload = {};  // as --workload takes it,
+  std::string job = {};       // or a job, as --job takes it, which says its ranks and layout itself
+  std::string cluster = {};   // the machine; empty: the one that the workload was recorded on
+  std::optional<std::int64_t> world =
+      std::nullopt;  // ranks of a workload that does not say how many,
+  std::optional<schedule::DataParallel> layout = std::nullopt;  // or how they divide it
+  models::WhatIf what_if = {};
+  bool force = false;  // take a recording that says of itself that it is not valid
+  // As --policy takes it; empty: what a job decides by itself, the best that is known of a workload.
+  std::string policy = {};
+  // Names of the gradients of each bucket, in launch order, placed as the policy has it (empty: per-tensor).
+  std::optional<schedule::NamedGroups> groups = std::nullopt;
+  const frameworks::Framework* target = &frameworks::framework("torch");
+
+  // Throws InputError "WHERE: name a workload or a job" unless it names one subject and what that needs.
+  void require_subject(const std::string& where) const;
+  // Whether more is asked of a job than what it does by itself.
+  [[nodiscard]] bool is_of_schedules() const { return job.empty() || groups || !policy.empty(); }
+};
+
+// Communication that no computation hides.
+struct Exposed {
+  Duration total{};
+  // What it is for; absent where only the sum is known.
+  std::optional<std::array<Duration, kWordCount<predict::For>>> by_purpose = std::nullopt;
+};
+
+// What a rank of the fullest stage holds, and what its device has.
+struct Memory {
+  Bytes held{};
+  std::optional<Bytes> capacity = std::nullopt;  // absent: not known, and then everything fits
+  [[nodiscard]] bool fits() const { return !capacity || held <= *capacity; }
+};
+
+// How the target is told.
+struct Told {
+  // Absent: it has no words for this, and somebody's own hooks run it.
+  std::optional<frameworks::Said> said = std::nullopt;
+  bool is_changed = false;  // it makes something else of what was decided: the Outcome is of that
+  std::string words = {};   // the framework and setting that the decisions stand for
+  // The line to paste; absent where a file tells it, or nobody needs to be told.
+  [[nodiscard]] std::optional<std::string> paste() const {
+    const bool is_line = said && said->by == frameworks::ToldBy::Setting;
+    return is_line ? std::optional(said->paste) : std::nullopt;
+  }
+};
+
+// Of a job, the figures in which it is judged.
+struct JobFigures {
+  std::string job = {};  // all of it in one line
+  jobs::Figures figures = {};
+  // Of the stage that has the least: what a pipeline waits. Absent where a policy was asked about.
+  std::optional<Duration> bubble = std::nullopt;
+};
+
+struct Outcome {
+  std::string policy = {};  // as --policy takes it; "" for buckets that somebody named
+  Duration step{};          // of one update of the parameters, in steady state
+  std::int32_t micro_steps = 1;
+  std::size_t buckets = 0;
+  std::optional<predict::StepRange> range = std::nullopt;  // absent: not known of such steps
+  Exposed exposed = {};
+  // Absent where only the stages' parts are known (long pipelines).
+  std::optional<Duration> communication = std::nullopt;  // any collective in flight
+  Duration compute{};  // any op runs; of a job on its busiest stage
+  Memory memory = {};
+  std::optional<search::Bound> bound =
+      std::nullopt;                              // absent: none holds for schedules of this kind
+  std::optional<JobFigures> job = std::nullopt;  // absent: a workload
+  Told told = {};
+  schedule::Schedule schedule = {};  // empty of a job that was not asked about a policy
+
+  // By how much the step is above its bound, in per cent.
+  [[nodiscard]] std::optional<double> gap() const;
+  // What could be gained at most: down to the bound, else by hiding all that is exposed and all that waits.
+  [[nodiscard]] Duration left() const;
+};
+
+}  // namespace dovetail::answers
