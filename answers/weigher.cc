@@ -5,6 +5,7 @@
 #include "answers/weigher.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "answers/job_prediction.h"
@@ -13,6 +14,7 @@
 #include "frameworks/jobs/job_source.h"
 #include "models/networks/decisions.h"
 #include "models/networks/memory.h"
+#include "models/networks/program.h"
 #include "models/networks/text.h"
 #include "schedule/policies/policies.h"
 
@@ -245,7 +247,17 @@ std::vector<GradientFacts> Site::gradients() {
 }
 
 std::vector<std::string> Site::notes(const Outcome& outcome) {
-  return predict::notes_on(inputs().machine, planner_->program(), inputs_->summary,
+  if (job_ && outcome.schedule.buckets.empty()) {  // as it is: nothing was lowered for it here
+    std::vector<std::string> notes = jobs::notes_on(*job_);
+    if (!options_.what_if.nothing()) {
+      notes.insert(notes.begin(), "what if: " + to_string(options_.what_if));
+    }
+    std::ranges::move(models::assumptions(*cluster_, jobs::program_of(*job_)),
+                      std::back_inserter(notes));
+    return notes;
+  }
+  static_cast<void>(planner());
+  return predict::notes_on(inputs_->machine, planner_->program(), inputs_->summary,
                            outcome.schedule);
 }
 
