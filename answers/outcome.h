@@ -47,8 +47,10 @@ struct Question {
   std::optional<schedule::DataParallel> layout = std::nullopt;  // or how they divide it
   models::WhatIf what_if = {};
   bool force = false;  // take a recording that says of itself that it is not valid
-  // As --policy takes it; empty: what a job decides by itself, the best that is known of a workload.
+  // As --policy takes it; empty: what a job decides by itself; of a workload the best that is known, and where its layout
+  // divides parameters what FSDP does.
   std::string policy = {};
+  std::string plan = {};  // the Schedule of this plan file in place of a policy
   // Names of the gradients of each bucket, in launch order, placed as the policy has it (empty: per-tensor).
   std::optional<schedule::NamedGroups> groups = std::nullopt;
   const frameworks::Framework* target = &frameworks::framework("torch");
@@ -56,7 +58,9 @@ struct Question {
   // Throws InputError "WHERE: name a workload or a job" unless it names one subject and what that needs.
   void require_subject(const std::string& where) const;
   // Whether more is asked of a job than what it does by itself.
-  [[nodiscard]] bool is_of_schedules() const { return job.empty() || groups || !policy.empty(); }
+  [[nodiscard]] bool is_of_schedules() const {
+    return job.empty() || groups || !policy.empty() || !plan.empty();
+  }
 };
 
 // Communication that no computation hides.

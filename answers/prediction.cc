@@ -50,18 +50,26 @@ bool waits_for_host(const sim::StepSummary& summary) {
       {.step = Duration(summary.step_ns), .waits = Duration(summary.host_wait_ns)});
 }
 
-std::string host_bound(const schedule::ScheduledProgram& program, const models::Costs& costs,
-                       const sim::SteadyState& steady) {
+std::string waits_text(const HostBound& bound) {
+  return "the device waits " + milliseconds(bound.waits) + " of " + milliseconds(bound.step) +
+         " for the host";
+}
+
+std::string to_string(const HostBound& bound) {
+  return "host-bound: no other bucket size will help; " + waits_text(bound);
+}
+
+std::optional<HostBound> host_bound(const schedule::ScheduledProgram& program,
+                                    const models::Costs& costs, const sim::SteadyState& steady) {
   constexpr double kNothing = 1e-6;  // of a time; scaled() does not take 0
   step::HostWait wait{.step = Duration(steady.summary.step_ns),
                       .waits = Duration(steady.summary.host_wait_ns)};
-  if (!waits_for_host(steady.summary)) return "";
+  if (!waits_for_host(steady.summary)) return std::nullopt;
   const models::Costs quick = models::scaled(
       models::scaled(costs, models::CostPart::Link, kNothing), models::CostPart::Latency, kNothing);
   wait.network_gain = wait.step - Duration(steady_state(program, quick).summary.step_ns);
-  if (!step::is_host_bound(wait)) return "";
-  return "host-bound: no other bucket size will help; the device waits " +
-         milliseconds(wait.waits) + " of " + milliseconds(wait.step) + " for the host";
+  if (!step::is_host_bound(wait)) return std::nullopt;
+  return HostBound{.step = wait.step, .waits = wait.waits};
 }
 
 Prediction predict_plan(schedule::Plan plan, Machine machine, const std::string& source) {
@@ -69,10 +77,10 @@ Prediction predict_plan(schedule::Plan plan, Machine machine, const std::string&
   const sim::SteadyState steady = steady_state(program, machine.costs);
   std::vector<std::string> notes = notes_on(machine, plan.program, plan.summary, plan.schedule);
   for (std::string& note : notes_on(steady)) notes.push_back(std::move(note));
-  std::string bound = host_bound(program, machine.costs, steady);
+  const std::optional<HostBound> bound = host_bound(program, machine.costs, steady);
   return {.plan = std::move(plan),
           .machine = std::move(machine),
-          .host_bound = std::move(bound),
+          .host_bound = bound,
           .notes = std::move(notes),
           .program = std::move(program),
           .steady = steady};
@@ -91,7 +99,7 @@ Traced trace_of(const TraceOf& what, std::int32_t steps) {
 
 Traced trace_of(const Prediction& prediction, std::int32_t steps) {
   std::vector<std::string> notes = prediction.notes;
-  if (!prediction.host_bound.empty()) notes.insert(notes.begin(), prediction.host_bound);
+  if (prediction.host_bound) notes.insert(notes.begin(), to_string(*prediction.host_bound));
   return trace_of({.program = prediction.program,
                    .costs = prediction.machine.costs,
                    .steady = prediction.steady,

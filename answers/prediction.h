@@ -38,15 +38,24 @@ std::vector<std::string> notes_on(const sim::SteadyState& steady);
 // Whether the device waits for the host so long that a step may be host-bound.
 bool waits_for_host(const sim::StepSummary& summary);
 
-// "host-bound: no other bucket size will help; the device waits 3.120 ms of 4.500 ms for the host" where that holds
-// for this step (sim/host_bound.h), else "". Cost: one more simulation where the device waits for long.
-std::string host_bound(const schedule::ScheduledProgram& program, const models::Costs& costs,
-                       const sim::SteadyState& steady);
+// A step that is host-bound: no other bucket size will help.
+struct HostBound {
+  Duration step{};
+  Duration waits{};  // of the step: the device, for the host
+};
+// "host-bound: no other bucket size will help; the device waits 3.120 ms of 4.500 ms for the host"
+std::string to_string(const HostBound& bound);
+// The second half of it: what is left then.
+std::string waits_text(const HostBound& bound);
+
+// Where that holds for this step (sim/host_bound.h). Cost: one more simulation where the device waits for long.
+std::optional<HostBound> host_bound(const schedule::ScheduledProgram& program,
+                                    const models::Costs& costs, const sim::SteadyState& steady);
 
 struct Prediction {
   schedule::Plan plan;
   Machine machine;
-  std::string host_bound;          // the sentence, or ""
+  std::optional<HostBound> host_bound = std::nullopt;
   std::vector<std::string> notes;  // what it rests on, one line each
   schedule::ScheduledProgram program;
   sim::SteadyState steady;

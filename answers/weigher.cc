@@ -29,6 +29,7 @@ std::string key_of(const Question& question) {
   if (question.layout) (key += '\n') += to_string(*question.layout);
   if (!question.what_if.nothing()) (key += '\n') += to_string(question.what_if);
   if (question.force) key += "\nforced";
+  if (!question.plan.empty()) key += "\nplan " + question.plan;
   if (question.job.empty() && !question.policy.empty()) {
     const schedule::StageSplit split =
         schedule::split_of(frameworks::parse_policy(question.policy));
@@ -60,7 +61,9 @@ std::string policy_of_job(const jobs::Job& job, const std::string& given) {
 Site::Site(const Question& question, const std::string& data_dir)
     : options_(options_of(question, data_dir)) {
   if (question.job.empty()) {
-    options_.split = schedule::split_of(policy_for(question));
+    options_.split = question.plan.empty()
+                         ? schedule::split_of(policy_for(question))
+                         : schedule::split_of(schedule::read_plan(question.plan).program);
     make_planner();
     return;
   }
@@ -103,7 +106,8 @@ schedule::Policy Site::policy_for(const Question& question) const {
   const std::string given =
       question.policy.empty() && question.groups ? "per-tensor" : question.policy;
   if (job_) return frameworks::parse_policy(policy_of_job(*job_, given));
-  return frameworks::parse_policy(given.empty() ? "exact" : given);
+  const bool is_divided = question.layout && question.layout->dp_shard > 1;
+  return frameworks::parse_policy(given.empty() ? (is_divided ? "fsdp" : "exact") : given);
 }
 
 const schedule::Schedule& Site::frame_of(const schedule::Policy& policy) {
@@ -138,6 +142,10 @@ search::Start Site::own_buckets(const Question& question, const schedule::Policy
 
 search::Start Site::start_of(const Question& question) {
   forget();
+  if (!question.plan.empty()) {
+    return search::NamedSchedule{
+        question.plan, schedule::read_plan_onto(question.plan, planner_->program()).schedule};
+  }
   const schedule::Policy policy = policy_for(question);
   if (!question.groups) return policy;
   return own_buckets(question, policy);

@@ -58,6 +58,8 @@ class Site {
   std::vector<std::string> notes(const Outcome& outcome);
   // A text that `make` made for this key, now or before. The last 20,000 or fewer are kept.
   std::string remembered(std::string key, const std::function<std::string()>& make);
+  // The job as typed, on the ranks that the what-ifs ask for; nothing: a workload.
+  [[nodiscard]] const std::optional<jobs::Job>& job() const { return job_; }
   // What everything is predicted on.
   const predict::Inputs& inputs();
   search::Planner& planner();

@@ -114,11 +114,11 @@ Answer answer_of_sweep(const Explored& one) {
   // As diagnose says of a trace: what is gained there is less than can be told.
   constexpr double kTold = 0.99;
   const auto step = [&](std::size_t row) { return to_us(compared_step(sweep.rows[row])); };
-  if (!about.host_bound.empty() && now && step(sweep.best) >= kTold * step(*now)) {
+  if (about.host_bound && now && step(sweep.best) >= kTold * step(*now)) {
     answer.set.clear();
     answer.why_nothing = ": the host is what the step waits for";
     answer.gives = "nothing that can be told: the best buckets take " + answer.gives;
-    answer.left = rest_of_host_bound(about.host_bound);
+    answer.left = rest_of_host_bound(*about.host_bound);
   }
   return answer;
 }

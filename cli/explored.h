@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "answers/inputs.h"
+#include "answers/prediction.h"
 #include "base/units.h"
 #include "cli/answer.h"
 #include "cli/step_words.h"
@@ -24,8 +25,8 @@ inline constexpr const char* kCutShort =
 struct About {
   schedule::PlanSummary summary;
   std::vector<std::string> notes;
-  std::vector<std::string> sharding_notes = {};  // besides, where a row shards updates
-  std::string host_bound = {};  // of the best row, in a sentence; "" where it is not
+  std::vector<std::string> sharding_notes = {};       // besides, where a row shards updates
+  std::optional<predict::HostBound> host_bound = {};  // of the best row
   std::vector<bool> alike =
       {};  // rows that cannot be told from the best; empty of a machine that was measured
   std::string spread = {};             // of the best row's step, in words

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "answers/prediction.h"
+#include "answers/weigher.h"
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/answer.h"
 #include "cli/document.h"
 #include "cli/export_job.h"
-#include "cli/job_flag.h"
 #include "cli/outputs.h"
 #include "cli/plan_page.h"
 #include "cli/step_words.h"
@@ -47,7 +47,7 @@ struct Written {
   const schedule::Prediction& predicted;
   const std::optional<sim::StepInterval>& figures;
   const std::optional<predict::StepRange>& range;
-  const std::string& host_bound;
+  const std::optional<predict::HostBound>& host_bound;
   const std::vector<std::string>& notes;
   std::vector<std::string> next;  // commands
   const std::optional<Now>& now;
@@ -116,17 +116,12 @@ void print_plan(std::ostream& out, const Written& plan, const Answer& answer) {
   if (!plan.options.trace.empty()) out << plan.options.trace << ": predicted trace\n";
 }
 
-// The inputs and the policy that the flags ask for.
-struct Asked {
-  predict::InputOptions inputs;
-  schedule::Policy policy;
-};
-
 // What the plan's framework does by itself, where that is another schedule of the same step. A job says by itself what
 // its layout is, and that is no matter of a framework's default.
-std::optional<schedule::Policy> usual_policy(const Asked& asked, const search::Candidate& candidate,
+std::optional<schedule::Policy> usual_policy(const answers::Question& asked,
+                                             const search::Candidate& candidate,
                                              const search::Planner& planner) {
-  if (asked.inputs.job || candidate.plan) return std::nullopt;
+  if (!asked.job.empty() || candidate.plan) return std::nullopt;
   std::optional<schedule::Policy> policy = search::policy_of_now(candidate.spec, planner.program());
   if (policy && planner.refusal_of(*policy)) return std::nullopt;
   return policy;
@@ -152,31 +147,34 @@ std::vector<std::string> commands_after(const PlanOptions& options,
 }
 
 // Throws InputError on flags that do not go together.
-Asked asked_of(const PlanOptions& options, const std::string& file) {
+answers::Question asked_of(const PlanOptions& options, const std::string& file) {
   require_outputs({{"-o", file}, {"--trace", options.trace}, page_output(options.page)},
                   {workload_file(options.inputs.workload, options.inputs.data_dir),
                    cluster_file(options.inputs.cluster, options.inputs.data_dir),
                    {"--plan", options.start}});
-  predict::InputOptions inputs = options.inputs;
-  if (!options.job.empty()) take_job(options.job, inputs);
-  if (!inputs.job && inputs.workload.empty())
+  const predict::InputOptions& inputs = options.inputs;
+  if (!options.job.empty() && !inputs.workload.empty())
+    throw InputError("--workload and --job: give one of them");
+  if (options.job.empty() && inputs.workload.empty())
     throw InputError("plan: name a --workload or a --job");
-  const std::string usual = inputs.layout && inputs.layout->dp_shard > 1 ? "fsdp" : "exact";
-  schedule::Policy policy =
-      frameworks::parse_policy(inputs.job ? policy_of_job(*inputs.job, options.policy)
-                                          : (options.policy.empty() ? usual : options.policy));
-  inputs.split = options.start.empty()
-                     ? schedule::split_of(policy)
-                     : schedule::split_of(schedule::read_plan(options.start).program);
-  return {.inputs = std::move(inputs), .policy = std::move(policy)};
+  return {.workload = inputs.workload,
+          .job = options.job,
+          .cluster = inputs.cluster,
+          .world = inputs.world,
+          .layout = inputs.layout,
+          .what_if = inputs.what_if,
+          .force = inputs.force,
+          .policy = options.policy,
+          .plan = options.start};
 }
 
-// The policy, or the plan file laid onto this program.
-search::Start start_of(const PlanOptions& options, const Asked& asked,
-                       const schedule::Program& program) {
-  if (options.start.empty()) return asked.policy;
-  return search::NamedSchedule{options.start,
-                               schedule::read_plan_onto(options.start, program).schedule};
+// All that the prediction rests on, one line each.
+std::vector<std::string> notes_on(const predict::Machine& machine, const answers::MadePlan& made) {
+  std::vector<std::string> notes =
+      predict::notes_on(machine, made.plan.program, made.plan.summary, made.plan.schedule);
+  for (std::string& note : predict::notes_on(made.planned.steady)) notes.push_back(std::move(note));
+  if (made.bound && !made.bound->problem.empty()) notes.push_back(made.bound->problem);
+  return notes;
 }
 
 }  // namespace
@@ -184,37 +182,25 @@ search::Start start_of(const PlanOptions& options, const Asked& asked,
 void plan(const PlanOptions& options, std::ostream& out) {
   const bool to_out = options.json || options.output == "-";
   const std::string file = options.output == "-" ? "" : options.output;
-  const Asked asked = asked_of(options, file);
-  predict::Inputs inputs = predict::load_inputs(asked.inputs);
-  search::Planner planner(std::move(inputs.program), inputs.machine.costs);
-  const search::Planned planned = planner.plan(start_of(options, asked, planner.program()));
-  const search::Candidate& candidate = planned.candidate;
-  const schedule::ScheduledProgram& program = planned.program;
-  schedule::Plan result{.program = planner.program(),
-                        .schedule = candidate.schedule,
-                        .summary = std::move(inputs.summary)};
-  schedule::Prediction predicted{.step = Duration(candidate.summary.step_ns),
-                                 .exposed = Duration(candidate.summary.exposed_ns),
-                                 .lower_bound = {}};
-  std::vector<std::string> notes =
-      predict::notes_on(inputs.machine, result.program, result.summary, result.schedule);
-  for (std::string& note : predict::notes_on(planned.steady)) notes.push_back(std::move(note));
-  if (candidate.bounded) {
-    const search::Bound bound = planner.lower_bound(candidate);
-    predicted.lower_bound = bound.time;
-    if (!bound.problem.empty()) notes.push_back(bound.problem);
-  }
-  result.summary.predicted = predicted;
-  const std::string bound = predict::host_bound(program, planner.costs(), planned.steady);
+  const answers::Question asked = asked_of(options, file);
+  answers::Site site(asked, options.inputs.data_dir);
+  const answers::MadePlan made = site.plan(asked);
+  const search::Candidate& candidate = made.planned.candidate;
+  const schedule::ScheduledProgram& program = made.planned.program;
+  const predict::Machine& machine = site.inputs().machine;
+  search::Planner& planner = site.planner();
+  const std::vector<std::string> notes = notes_on(machine, made);
+  const std::optional<predict::HostBound> bound =
+      predict::host_bound(program, planner.costs(), made.planned.steady);
   const std::vector<std::string> all_notes = with_host_bound(bound, notes);
-  const std::string text = with_tool(schedule::plan_to_json(result));
+  const std::string text = with_tool(schedule::plan_to_json(made.plan));
   std::vector<NewFile> files;
   if (!file.empty()) files.push_back({file, text});
   if (!options.trace.empty()) {
     const predict::Traced traced = predict::trace_of({.program = program,
                                                       .costs = planner.costs(),
-                                                      .steady = planned.steady,
-                                                      .workload = result.summary.workload,
+                                                      .steady = made.planned.steady,
+                                                      .workload = made.plan.summary.workload,
                                                       .notes = all_notes},
                                                      predict::kTraceSteps);
     files.push_back({options.trace, with_tool(traces::to_json(traced.trace))});
@@ -225,9 +211,10 @@ void plan(const PlanOptions& options, std::ostream& out) {
     out << text;
     return;
   }
+  const schedule::Prediction& predicted = *made.plan.summary.predicted;
   const std::optional<sim::StepInterval> figures = sim::step_interval(program, planner.costs());
   const std::optional<predict::StepRange> range =
-      predict::step_range(inputs.machine.cluster, result.program, predicted.step);
+      predict::step_range(machine.cluster, made.plan.program, predicted.step);
   const std::optional<Now> now = now_of(usual, planner);
   const Written written{.options = options,
                         .candidate = candidate,
@@ -236,17 +223,17 @@ void plan(const PlanOptions& options, std::ostream& out) {
                         .range = range,
                         .host_bound = bound,
                         .notes = notes,
-                        .next = commands_after(options, asked.inputs.job, result),
+                        .next = commands_after(options, site.job(), made.plan),
                         .now = now};
   const Answer answer = answer_of_plan(written);
   if (options.page.wanted()) {
-    MemoryOnPage memory{.stages = {}, .capacity = inputs.machine.capacity()};
-    if (asked.inputs.job) memory.stages = jobs::memory_of(*asked.inputs.job);
+    MemoryOnPage memory{.stages = {}, .capacity = machine.capacity()};
+    if (site.job()) memory.stages = jobs::memory_of(*site.job());
     files.push_back(page_file(options.page, report_of_plan(options.page, all_notes,
-                                                           {.plan = result,
+                                                           {.plan = made.plan,
                                                             .lowered = program,
                                                             .costs = planner.costs(),
-                                                            .steady = planned.steady,
+                                                            .steady = made.planned.steady,
                                                             .file = options.output,
                                                             .lower_bound = predicted.lower_bound,
                                                             .usual = usual,

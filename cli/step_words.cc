@@ -35,17 +35,17 @@ nlohmann::ordered_json range_json(const std::optional<predict::StepRange>& range
       {"p5_us", to_us(range->p5)}, {"p50_us", to_us(range->p50)}, {"p95_us", to_us(range->p95)}};
 }
 
-void print_host_bound(std::ostream& out, const std::string& sentence) {
-  if (!sentence.empty()) print_text(out, sentence, 2, Tone::Warning);
+void print_host_bound(std::ostream& out, const std::optional<predict::HostBound>& bound) {
+  if (bound) print_text(out, to_string(*bound), 2, Tone::Warning);
 }
 
-std::string rest_of_host_bound(const std::string& sentence) {
-  return sentence.substr(sentence.find("; ") + 2) + " (CUDA graphs, compiled steps)";
+std::string rest_of_host_bound(const predict::HostBound& bound) {
+  return waits_text(bound) + " (CUDA graphs, compiled steps)";
 }
 
-std::vector<std::string> with_host_bound(const std::string& sentence,
+std::vector<std::string> with_host_bound(const std::optional<predict::HostBound>& bound,
                                          std::vector<std::string> notes) {
-  if (!sentence.empty()) notes.insert(notes.begin(), sentence);
+  if (bound) notes.insert(notes.begin(), to_string(*bound));
   return notes;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "answers/prediction.h"
 #include "answers/step_range.h"
 #include "sim/interval.h"
 
@@ -28,13 +29,13 @@ void print_range(std::ostream& out, const std::optional<predict::StepRange>& ran
 nlohmann::ordered_json range_json(const std::optional<predict::StepRange>& range);
 
 // The first line behind a header where a step is host-bound (predict::host_bound); else nothing.
-void print_host_bound(std::ostream& out, const std::string& sentence);
+void print_host_bound(std::ostream& out, const std::optional<predict::HostBound>& bound);
 
-// What is left then, of an answer: the sentence's second half, and what makes a host quicker.
-std::string rest_of_host_bound(const std::string& sentence);
+// What is left then, of an answer, and what makes a host quicker.
+std::string rest_of_host_bound(const predict::HostBound& bound);
 
 // All that must be known, for documents and pages: host-bound first.
-std::vector<std::string> with_host_bound(const std::string& sentence,
+std::vector<std::string> with_host_bound(const std::optional<predict::HostBound>& bound,
                                          std::vector<std::string> notes);
 
 }  // namespace dovetail::cli

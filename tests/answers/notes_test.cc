@@ -246,7 +246,8 @@ TEST(PredictTest, AJobThatIsBoundByItsHostSaysSoFirst) {
     const models::Costs costs = testing::costs_of(simple, program);
     const schedule::ScheduledProgram plan = lower_and_verify(
         program, schedule::make_schedule(program, schedule::parse_policy("per-tensor")), "plan");
-    return host_bound(plan, costs, steady_state(plan, costs));
+    const std::optional<HostBound> bound = host_bound(plan, costs, steady_state(plan, costs));
+    return bound ? to_string(*bound) : "";
   };
   EXPECT_EQ(sentence_of(), "");
   simple.host = {.kind = models::HostModel::Kind::Async, .run_op = us(20)};
