@@ -17,21 +17,22 @@
 namespace dovetail {
 namespace {
 
-struct Unit {
+struct NamedUnit {
   std::string_view name;
   double factor;
 };
 
 constexpr std::array kByteUnits = {
-    Unit{"B", 1},        Unit{"KiB", 0x1p10}, Unit{"MiB", 0x1p20}, Unit{"GiB", 0x1p30},
-    Unit{"TiB", 0x1p40}, Unit{"kB", 1e3},     Unit{"KB", 1e3},     Unit{"MB", 1e6},
-    Unit{"GB", 1e9},     Unit{"TB", 1e12},
+    NamedUnit{"B", 1},        NamedUnit{"KiB", 0x1p10}, NamedUnit{"MiB", 0x1p20},
+    NamedUnit{"GiB", 0x1p30}, NamedUnit{"TiB", 0x1p40}, NamedUnit{"kB", 1e3},
+    NamedUnit{"KB", 1e3},     NamedUnit{"MB", 1e6},     NamedUnit{"GB", 1e9},
+    NamedUnit{"TB", 1e12},
 };
-constexpr std::array kTimeUnits = {Unit{"ns", 1}, Unit{"us", 1e3}, Unit{"ms", 1e6}, Unit{"s", 1e9},
-                                   Unit{"min", 60e9}};
-constexpr std::array kBitRateUnits = {Unit{"bit", 1},    Unit{"kbit", 1e3}, Unit{"Kbit", 1e3},
-                                      Unit{"mbit", 1e6}, Unit{"Mbit", 1e6}, Unit{"gbit", 1e9},
-                                      Unit{"Gbit", 1e9}};
+constexpr std::array kTimeUnits = {NamedUnit{"ns", 1}, NamedUnit{"us", 1e3}, NamedUnit{"ms", 1e6},
+                                   NamedUnit{"s", 1e9}, NamedUnit{"min", 60e9}};
+constexpr std::array kBitRateUnits = {
+    NamedUnit{"bit", 1},    NamedUnit{"kbit", 1e3}, NamedUnit{"Kbit", 1e3}, NamedUnit{"mbit", 1e6},
+    NamedUnit{"Mbit", 1e6}, NamedUnit{"gbit", 1e9}, NamedUnit{"Gbit", 1e9}};
 constexpr double kBitsPerByte = 8;
 
 // Largest count that a double still holds exactly, with room for sums of thousands of such values.
@@ -40,7 +41,7 @@ constexpr double kLargest = 0x1p52;
 constexpr double kFarthestNs = 0x1p61;
 
 template <std::size_t N>
-double parse_with_unit(std::string_view text, const std::array<Unit, N>& units,
+double parse_with_unit(std::string_view text, const std::array<NamedUnit, N>& units,
                        const char* expected, bool is_above_zero = false) {
   const std::string found = "\"" + std::string(text) + "\"";
   const auto fail = [&]() -> double {
@@ -55,7 +56,7 @@ double parse_with_unit(std::string_view text, const std::array<Unit, N>& units,
   if (status != std::errc() || !std::isfinite(number) || std::signbit(number)) return fail();
   std::string_view unit(rest, static_cast<std::size_t>(end - rest));
   while (unit.starts_with(' ')) unit.remove_prefix(1);
-  for (const Unit& known : units) {
+  for (const NamedUnit& known : units) {
     if (unit != known.name) continue;
     const double value = number * known.factor;
     if (value <= kLargest) return value;
@@ -64,7 +65,7 @@ double parse_with_unit(std::string_view text, const std::array<Unit, N>& units,
   }
   if (unit.empty()) return fail();
   std::string list;
-  for (const Unit& known : units) list += (list.empty() ? "" : ", ") + std::string(known.name);
+  for (const NamedUnit& known : units) list += (list.empty() ? "" : ", ") + std::string(known.name);
   const std::string what(expected, std::string_view(expected).find(" with"));
   throw InputError("expected " + what + " in " + list + ", found " + found);
 }
@@ -119,8 +120,9 @@ BytesPerSecond parse_bit_rate(std::string_view text) {
 
 std::string bit_rate_text(BytesPerSecond rate) {
   const double bits = rate.count() * kBitsPerByte;
-  Unit unit{"bit", 1};
-  for (const Unit larger : {Unit{"kbit", 1e3}, Unit{"mbit", 1e6}, Unit{"gbit", 1e9}}) {
+  NamedUnit unit{"bit", 1};
+  for (const NamedUnit larger :
+       {NamedUnit{"kbit", 1e3}, NamedUnit{"mbit", 1e6}, NamedUnit{"gbit", 1e9}}) {
     if (bits >= larger.factor) unit = larger;
   }
   std::array<char, 32> text{};

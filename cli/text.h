@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/decimal.h"
+#include "base/table.h"
 #include "base/units.h"
 
 namespace dovetail::cli {
@@ -22,40 +23,23 @@ struct Detail {
   bool notes = false;
 };
 
-// The colour of a line, where standard output is a terminal that wants any.
-enum class Tone { Plain, Good, Warning };
+// A table that fits the terminal; a line names what it has no room for.
+void print_table(std::ostream& out, const Table& table);
 
-// Aligned columns, one line a row: texts to the left, numbers to the right, no trailing spaces. Where it is wider than the
-// terminal titles are broken over lines; then columns are left out, texts cut, and a line names what is not there.
+// Columns of texts: of the first, those that are named in texts, and all others to the right.
 class TextTable {
  public:
-  // The first column is a text.
   explicit TextTable(std::vector<std::string> header);
-  // Titles of columns that are texts, too: to the left, and cut where there is no room.
   TextTable& texts(const std::vector<std::string_view>& titles);
-  // Titles of columns that can be spared, in this order; a title that no column has is passed over.
+  // In the order in which they go.
   TextTable& spares(const std::vector<std::string_view>& titles);
   // REQUIRES: as many cells as the header has.
   void add(std::vector<std::string> cells, Tone tone = Tone::Plain);
-  void print(std::ostream& out) const;
+  void print(std::ostream& out) const { print_table(out, table_); }
 
  private:
-  struct Column {
-    std::string title;
-    bool is_text = false;
-  };
-  struct Row {
-    std::vector<std::string> cells;
-    Tone tone = Tone::Plain;
-  };
-  struct Layout;
-  [[nodiscard]] Layout layout(std::size_t room) const;
-  void widen_titles(Layout& layout, std::size_t room) const;
-  [[nodiscard]] std::size_t cell_width(std::size_t column) const;
-
-  std::vector<Column> columns_;
-  std::vector<std::size_t> spared_;  // by number, first to go first
-  std::vector<Row> rows_;
+  Table table_;
+  int spared_ = 0;
 };
 
 // A sentence, wrapped at the terminal's width; the first line as it is, further ones by `indent` columns.
