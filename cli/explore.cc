@@ -4,6 +4,7 @@
 #include "cli/explore.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -60,11 +61,6 @@ Policy curve_key(const SweepRow& row) {
   return spec;
 }
 
-// One that trains with a larger batch is not called best.
-std::string word_for_best(const SweepRow& row) {
-  return micro_steps(row) == 1 ? "best" : "fastest";
-}
-
 // Rows by their step, by number: all, or the fastest that fit, a few that do not, the best, the fastest
 // that is one setting, and what there is now.
 std::vector<std::size_t> sweep_rows_shown(const Sweep& sweep, std::optional<std::size_t> now,
@@ -89,61 +85,22 @@ std::vector<std::size_t> sweep_rows_shown(const Sweep& sweep, std::optional<std:
   return shown;
 }
 
-// Whether rows differ in what they keep, so that it is worth a column: shards do.
-bool tells_memory(const Sweep& sweep) {
-  if (!std::ranges::all_of(sweep.rows, &SweepRow::fits)) return true;
-  const Bytes least = std::ranges::min_element(sweep.rows, {}, &SweepRow::resident)->resident;
-  const Bytes most = std::ranges::max_element(sweep.rows, {}, &SweepRow::resident)->resident;
-  constexpr std::int64_t kTimes = 2;  // copies of gradients alone are less
-  return most.count() >= kTimes * least.count();
-}
-
-// "does not fit", "best", or how much slower than the best it is.
-std::string verdict_on(const Sweep& sweep, const SweepRow& row) {
-  const SweepRow& best = sweep.rows[sweep.best];
-  if (!row.fits) return "does not fit";
-  if (&row == &best) return word_for_best(best);
-  return fixed((step_ns(row) / step_ns(best) - 1) * 100, 1, "+") + " %";
-}
-
-void print_rows(std::ostream& out, const Sweep& sweep, std::optional<std::size_t> now,
+void print_rows(std::ostream& out, const Explored& one, std::optional<std::size_t> now,
                 const Detail& detail) {
-  const bool merged =
-      std::ranges::any_of(sweep.rows, [](const SweepRow& row) { return micro_steps(row) > 1; });
-  std::vector<std::string> header = {"policy",     "buckets",      "step ms",
-                                     "exposed ms", "against best", "in the words of"};
-  if (merged) header.insert(header.end() - 2, "per micro-step");
-  const bool has_memory = tells_memory(sweep);
-  if (has_memory) header.insert(header.end() - 2, "keeps GiB");
-  TextTable table(std::move(header));
-  table.texts({"in the words of"}).spares({"buckets", "exposed ms"});
-  if (merged) table.spares({"step ms"});  // rows are compared by the other one
-  const SweepRow& best = sweep.rows[sweep.best];
-  const int decimals = decimals_of(step_ns(best) / 1e6);
+  const Sweep& sweep = one.sweep;
   const std::vector<std::size_t> shown = sweep_rows_shown(sweep, now, detail);
-  for (const std::size_t i : shown) {
-    const SweepRow& row = sweep.rows[i];
-    std::vector<std::string> cells = {
-        row.candidate.name() + (row.is_changed ? " (as run there)" : ""),
-        std::to_string(row.candidate.buckets()),
-        fixed(to_us(Duration(row.candidate.summary.step_ns)) / 1e3, decimals),
-        fixed(to_us(Duration(row.candidate.summary.exposed_ns)) / 1e3, decimals)};
-    if (merged) cells.push_back(fixed(step_ns(row) / 1e6, decimals));
-    if (has_memory) cells.push_back(gib_text(row.resident));
-    cells.push_back(verdict_on(sweep, row));
-    cells.push_back(row_words(row));
-    const Tone tone = !row.fits ? Tone::Warning : &row == &best ? Tone::Good : Tone::Plain;
-    table.add(std::move(cells), tone);
-  }
-  table.print(out);
+  std::vector<std::reference_wrapper<const SweepRow>> rows;
+  for (const std::size_t i : shown) rows.emplace_back(sweep.rows[i]);
+  print_table(out, table_of(fields_of(one), rows,
+                            [&](const SweepRow& row) { return tone_of(sweep, row); }));
   print_more_rows(out, sweep.rows.size() - shown.size());
-  if (has_memory) {
+  if (tells_memory(sweep)) {
     print_text(out,
                "keeps: parameters, gradients, their copies, and what is gathered; activations and "
                "what no op of the workload touches come on top");
   }
   if (std::ranges::any_of(sweep.rows, [&](const SweepRow& row) {
-        return row.fits && step_ns(row) < step_ns(best);
+        return row.fits && step_ns(row) < step_ns(sweep.rows[sweep.best]);
       })) {
     print_text(out, "rows below 0 % need more than a setting of " +
                         std::string(sweep.framework->name) +
@@ -251,7 +208,7 @@ void print_table(std::ostream& out, const ExploreOptions& options, const Explore
   notes.insert(notes.end(), about.sharding_notes.begin(), about.sharding_notes.end());
   print_notes(out, notes, options.detail);
   for (const std::string& policy : sweep.left_out) print_text(out, "  left out: " + policy, 4);
-  print_rows(out, sweep, now, options.detail);
+  print_rows(out, one, now, options.detail);
   const SweepRow& best = sweep.rows[sweep.best];
   if (sweep.interrupted) print_text(out, kCutShort, 2, Tone::Warning);
   std::string line =

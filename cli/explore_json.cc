@@ -16,41 +16,6 @@ using nlohmann::ordered_json;
 using search::Sweep;
 using search::SweepRow;
 
-// The row of a plan file has no options.
-ordered_json row_json(const SweepRow& row) {
-  const search::Candidate& candidate = row.candidate;
-  const sim::StepSummary& summary = candidate.summary;
-  const auto size = [](const std::optional<Bytes>& bytes) {
-    return bytes ? ordered_json(bytes->count()) : ordered_json(nullptr);
-  };
-  ordered_json mode = nullptr;
-  ordered_json wait = nullptr;
-  ordered_json spec = nullptr;
-  if (!candidate.plan) {
-    const schedule::BucketPlacement placed = schedule::placement(candidate.spec);
-    mode = std::string(to_string(placed.mode));
-    wait = std::string(to_string(placed.wait));
-    spec = schedule::to_string(candidate.spec);
-  }
-  return {{"policy", candidate.plan ? *candidate.plan : schedule::name(candidate.spec)},
-          {"threshold_bytes", size(row.threshold)},
-          {"first_bucket_bytes", size(row.first_bucket)},
-          {"mode", mode},
-          {"wait", wait},
-          {"buckets", candidate.buckets()},
-          {"micro_steps", micro_steps(row)},
-          {"step_us", to_us(Duration(summary.step_ns))},
-          {"exposed_us", to_us(Duration(summary.exposed_ns))},
-          {"communication_us", to_us(Duration(summary.communication_ns))},
-          {"compute_us", to_us(Duration(summary.compute_ns))},
-          {"resident_bytes", row.resident.count()},
-          {"fits", row.fits},
-          {"spec", spec},
-          {"runs", row.said.has_value()},
-          {"as_run", row.is_changed},
-          {"in_words", row_words(row)}};
-}
-
 ordered_json pair_json(const Explored& one) {
   const SweepRow& best = one.sweep.rows[one.sweep.best];
   const SweepRow* const ddp = default_of_ddp(one.sweep);
@@ -75,12 +40,9 @@ std::string sweep_json(const Explored& one) {
   const Sweep& sweep = one.sweep;
   const About& about = one.about;
   const schedule::Program& program = one.planner.program();
-  ordered_json rows = ordered_json::array();
-  for (std::size_t i = 0; i < sweep.rows.size(); ++i) {
-    rows.push_back(row_json(sweep.rows[i]));
-    rows.back()["alike"] =
-        about.alike.empty() ? ordered_json(nullptr) : ordered_json(about.alike[i]);
-  }
+  ordered_json rows = rows_json(table_of(fields_of(one), sweep.rows));
+  ordered_json best = rows[sweep.best];
+  best.erase("alike");
   ordered_json bound_us = nullptr;
   if (sweep.lower_bound) bound_us = to_us(*sweep.lower_bound);
   std::vector<std::string> notes = about.all_notes();
@@ -99,7 +61,7 @@ std::string sweep_json(const Explored& one) {
       {"for", std::string(sweep.framework->id)},
       {"notes", std::move(notes)},
       {"rows", std::move(rows)},
-      {"best", row_json(sweep.rows[sweep.best])},
+      {"best", std::move(best)},
       {"lower_bound_us", bound_us},
       {"gap_percent", sweep.lower_bound ? ordered_json(100 * sweep.gap) : nullptr},
       {"answer", answer_json(answer_of_sweep(one))},

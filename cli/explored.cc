@@ -4,6 +4,7 @@
 #include "cli/explored.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/error.h"
 #include "frameworks/framework.h"
@@ -15,6 +16,27 @@ namespace {
 using predict::InputOptions;
 using search::Sweep;
 using search::SweepRow;
+
+// "does not fit", "best", or how much slower than the best it is.
+std::string verdict_on(const Sweep& sweep, const SweepRow& row) {
+  const SweepRow& best = sweep.rows[sweep.best];
+  if (!row.fits) return "does not fit";
+  if (&row == &best) return word_for_best(best);
+  return fixed((step_ns(row) / step_ns(best) - 1) * 100, 1, "+") + " %";
+}
+
+// Its name, said of one that the framework changes.
+Cell name_cell(const SweepRow& row) {
+  const std::string& spec = row.candidate.name();
+  const std::string short_name = row.candidate.plan ? spec : schedule::name(row.candidate.spec);
+  return Cell(short_name).shown_as(spec + (row.is_changed ? " (as run there)" : ""));
+}
+
+// Whether it cannot be told from the best; nothing of a machine that was measured.
+Cell alike_cell(const Explored& one, const SweepRow& row) {
+  if (one.about.alike.empty()) return {};
+  return bool{one.about.alike[static_cast<std::size_t>(&row - one.sweep.rows.data())]};
+}
 
 // How the best row gets into its framework: nothing where that does it by itself, a line to paste, or commands that
 // write the file.
@@ -88,6 +110,68 @@ std::optional<double> gap_percent(const Sweep& sweep) {
   const Duration step = compared_step(sweep.rows[sweep.best]);
   if (!sweep.lower_bound || step < *sweep.lower_bound) return std::nullopt;
   return 100 * (to_us(step) / to_us(*sweep.lower_bound) - 1);
+}
+
+bool tells_memory(const Sweep& sweep) {
+  if (!std::ranges::all_of(sweep.rows, &SweepRow::fits)) return true;
+  const Bytes least = std::ranges::min_element(sweep.rows, {}, &SweepRow::resident)->resident;
+  const Bytes most = std::ranges::max_element(sweep.rows, {}, &SweepRow::resident)->resident;
+  constexpr std::int64_t kTimes = 2;  // copies of gradients alone are less
+  return most.count() >= kTimes * least.count();
+}
+
+std::string word_for_best(const SweepRow& row) {
+  return micro_steps(row) == 1 ? "best" : "fastest";
+}
+
+Tone tone_of(const Sweep& sweep, const SweepRow& row) {
+  if (!row.fits) return Tone::Warning;
+  return &row == &sweep.rows[sweep.best] ? Tone::Good : Tone::Plain;
+}
+
+std::vector<Field<SweepRow>> fields_of(const Explored& one) {
+  const Sweep& sweep = one.sweep;
+  const Digits digits{decimals_of(step_ns(sweep.rows[sweep.best]) / 1e6)};
+  const auto titled = [](bool is_told, const char* title) {
+    return is_told ? std::optional<std::string>(title) : std::nullopt;
+  };
+  const bool is_merged =
+      std::ranges::any_of(sweep.rows, [](const SweepRow& row) { return micro_steps(row) > 1; });
+  const auto placed = [](const SweepRow& row) { return schedule::placement(row.candidate.spec); };
+  const auto summary = [](std::int64_t sim::StepSummary::*time) {
+    return [time](const SweepRow& row) -> Cell { return Duration(row.candidate.summary.*time); };
+  };
+  const auto of_policy = [](auto of) {  // a plan file has none
+    return [of](const SweepRow& row) { return row.candidate.plan ? Cell() : Cell(of(row)); };
+  };
+  // Rows of merged steps are compared by the micro-step.
+  const dovetail::Column step{"step_us", "step ms", Unit::Milliseconds, digits, is_merged ? 3 : 0};
+  return {
+      {{"policy", "policy"}, [](const SweepRow& row) { return name_cell(row); }},
+      {{"threshold_bytes"}, &SweepRow::threshold},
+      {{"first_bucket_bytes"}, &SweepRow::first_bucket},
+      {{"mode"}, of_policy([=](const SweepRow& row) { return placed(row).mode; })},
+      {{"wait"}, of_policy([=](const SweepRow& row) { return placed(row).wait; })},
+      {{"buckets", "buckets", Unit::Own, {}, 1},
+       [](const SweepRow& row) { return row.candidate.buckets(); }},
+      {{"micro_steps"}, search::micro_steps},
+      {step, summary(&sim::StepSummary::step_ns)},
+      {{"exposed_us", "exposed ms", Unit::Milliseconds, digits, 2},
+       summary(&sim::StepSummary::exposed_ns)},
+      {{"communication_us"}, summary(&sim::StepSummary::communication_ns)},
+      {{"compute_us"}, summary(&sim::StepSummary::compute_ns)},
+      {{"", titled(is_merged, "per micro-step"), Unit::Milliseconds, digits},
+       [](const SweepRow& row) { return compared_step(row); }},
+      {{"resident_bytes", titled(tells_memory(sweep), "keeps GiB"), Unit::Gib, {1}},
+       &SweepRow::resident},
+      {{"fits"}, &SweepRow::fits},
+      {{"spec"}, of_policy([](const SweepRow& row) { return to_string(row.candidate.spec); })},
+      {{"runs"}, [](const SweepRow& row) { return row.said.has_value(); }},
+      {{"as_run"}, &SweepRow::is_changed},
+      {{"", "against best"}, [&](const SweepRow& row) { return verdict_on(sweep, row); }},
+      {{"in_words", "in the words of", Unit::Own, {}, 0, Align::Left}, row_words},
+      {{"alike"}, [&one](const SweepRow& row) { return alike_cell(one, row); }},
+  };
 }
 
 Answer answer_of_sweep(const Explored& one) {

@@ -9,6 +9,7 @@
 
 #include "answers/inputs.h"
 #include "answers/prediction.h"
+#include "base/table.h"
 #include "base/units.h"
 #include "cli/answer.h"
 #include "cli/step_words.h"
@@ -53,11 +54,21 @@ std::string row_words(const search::SweepRow& row);
 // Of one micro-step, as rows are compared.
 Duration compared_step(const search::SweepRow& row);
 
+// Whether rows differ in what they keep, so that it is worth a column: shards do.
+bool tells_memory(const search::Sweep& sweep);
+
 // The fastest row of PyTorch DDP as it is without options, if it was tried.
 const search::SweepRow* default_of_ddp(const search::Sweep& sweep);
 
 // How far the best row is above the bound, in per cent; nothing where there is none, or where it is none of what the bound bounds.
 std::optional<double> gap_percent(const search::Sweep& sweep);
+
+// One that trains with a larger batch is not called best.
+std::string word_for_best(const search::SweepRow& row);
+
+// All that a row says: the columns of the table, and the keys of the document.
+std::vector<Field<search::SweepRow>> fields_of(const Explored& one);
+Tone tone_of(const search::Sweep& sweep, const search::SweepRow& row);
 
 // What to set, what that gives against what there is now, and what is left.
 Answer answer_of_sweep(const Explored& one);
