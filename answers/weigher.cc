@@ -53,9 +53,23 @@ predict::InputOptions options_of(const Question& question, const std::string& da
 
 }  // namespace
 
-std::string policy_of_job(const jobs::Job& job, const std::string& given) {
-  if (given.empty()) return jobs::policy_text(job);
-  return frameworks::parse_policy(given).decisions.stages ? given : jobs::policy_text(job, given);
+schedule::Policy policy_of_job(const jobs::Job& job, const std::string& given) {
+  const schedule::Policy own = schedule::parse_policy(jobs::policy_text(job));
+  if (given.empty()) return own;
+  schedule::Policy policy = frameworks::parse_policy(given);
+  if (policy.decisions.stages) return policy;
+  const std::optional<schedule::Merge>& merge = policy.decisions.accumulation;
+  if (merge && merge->micro_steps != job.micro_batches()) {
+    throw InputError(
+        "policy " + given + ": the job has " + std::to_string(job.micro_batches()) +
+        " micro-batches by gbs= and mbs=, not k=" + std::to_string(merge->micro_steps));
+  }
+  // What is typed may say k= again, as what is printed does.
+  if (merge && own.decisions.accumulation && job.layout.pp == 1) {
+    if (!policy.decisions.collectives) policy.decisions.collectives = own.decisions.collectives;
+    return policy;
+  }
+  return frameworks::parse_policy(jobs::policy_text(job, given));
 }
 
 Site::Site(const Question& question, const std::string& data_dir)
@@ -105,7 +119,7 @@ void Site::forget() {
 schedule::Policy Site::policy_for(const Question& question) const {
   const std::string given =
       question.policy.empty() && question.groups ? "per-tensor" : question.policy;
-  if (job_) return frameworks::parse_policy(policy_of_job(*job_, given));
+  if (job_) return policy_of_job(*job_, given);
   const bool is_divided = question.layout && question.layout->dp_shard > 1;
   return frameworks::parse_policy(given.empty() ? (is_divided ? "fsdp" : "exact") : given);
 }

@@ -91,7 +91,7 @@ class Site {
 
 // The job's own policy where `given` is empty; else what is given, with the job's stages and micro-batches unless it decides
 // stages itself.
-std::string policy_of_job(const jobs::Job& job, const std::string& given);
+schedule::Policy policy_of_job(const jobs::Job& job, const std::string& given);
 
 class Weigher {
  public:

@@ -39,15 +39,11 @@
 namespace dovetail::cli {
 namespace {
 
+using answers::Exploration;
 using predict::InputOptions;
 using schedule::Policy;
 using search::Sweep;
 using search::SweepRow;
-
-bool shards(const Sweep& sweep) {
-  return std::ranges::any_of(sweep.rows,
-                             [](const SweepRow& row) { return row.candidate.sharded(); });
-}
 
 // Rows of one curve over bucket sizes: equal but for the size, and the first bucket where it follows.
 Policy curve_key(const SweepRow& row) {
@@ -85,10 +81,9 @@ std::vector<std::size_t> sweep_rows_shown(const Sweep& sweep, std::optional<std:
   return shown;
 }
 
-void print_rows(std::ostream& out, const Explored& one, std::optional<std::size_t> now,
-                const Detail& detail) {
+void print_rows(std::ostream& out, const Exploration& one, const Detail& detail) {
   const Sweep& sweep = one.sweep;
-  const std::vector<std::size_t> shown = sweep_rows_shown(sweep, now, detail);
+  const std::vector<std::size_t> shown = sweep_rows_shown(sweep, one.now, detail);
   std::vector<std::reference_wrapper<const SweepRow>> rows;
   for (const std::size_t i : shown) rows.emplace_back(sweep.rows[i]);
   print_table(out, table_of(fields_of(one), rows,
@@ -103,8 +98,9 @@ void print_rows(std::ostream& out, const Explored& one, std::optional<std::size_
         return row.fits && step_ns(row) < step_ns(sweep.rows[sweep.best]);
       })) {
     print_text(out, "rows below 0 % need more than a setting of " +
-                        std::string(sweep.framework->name) +
-                        ", shard updates, or train with a larger batch");
+                        std::string(sweep.framework->name) + ", shard updates, " +
+                        (one.fastest ? "train with a larger batch, or are too little faster to tell"
+                                     : "or train with a larger batch"));
   }
 }
 
@@ -133,14 +129,15 @@ void print_flat_ranges(std::ostream& out, const Sweep& sweep) {
 }
 
 // Rows that the costs of a machine that nobody calibrated do not tell from the best.
-void print_alike(std::ostream& out, const Sweep& sweep, const About& about) {
+void print_alike(std::ostream& out, const Exploration& one) {
+  const Sweep& sweep = one.sweep;
   std::string names;
-  for (std::size_t i = 0; i < about.alike.size(); ++i) {
-    if (!about.alike[i]) continue;
+  for (std::size_t i = 0; i < one.alike.size(); ++i) {
+    if (!one.alike[i]) continue;
     const SweepRow& first = sweep.rows[i];
     names += (names.empty() ? "" : "; ") + first.candidate.name();
     const std::size_t from = i;
-    while (first.threshold && i + 1 < about.alike.size() && about.alike[i + 1] &&
+    while (first.threshold && i + 1 < one.alike.size() && one.alike[i + 1] &&
            sweep.rows[i + 1].threshold && curve_key(sweep.rows[i + 1]) == curve_key(first)) {
       ++i;
     }
@@ -190,25 +187,23 @@ std::vector<std::string> notes_on_typed(const ExploreOptions& options) {
   return frameworks::notes_on_units(typed);
 }
 
-void print_table(std::ostream& out, const ExploreOptions& options, const Explored& one) {
+void print_table(std::ostream& out, const ExploreOptions& options, const Exploration& one) {
   const Sweep& sweep = one.sweep;
-  const About& about = one.about;
   const schedule::Program& program = one.planner.program();
-  const std::optional<std::size_t> now = search::row_of_now(sweep, program);
   print_answer(out, answer_of_sweep(one));
   const schedule::ReducedGradients reduced = schedule::reduced_gradients(program);
   out << '\n';
-  print_text(out, one.given.workload + " on " + about.summary.cluster + ": " +
+  print_text(out, one.given.workload + " on " + one.summary.cluster + ": " +
                       counted(program.world_size, "rank") + ", " +
                       counted(reduced.count, "gradient") + ", " + to_string(reduced.bytes) +
                       "; predicted (simulated), dovetail " + DOVETAIL_VERSION);
-  print_host_bound(out, about.host_bound);
+  print_host_bound(out, one.host_bound);
   std::vector<std::string> notes = notes_on_typed(options);
-  notes.insert(notes.end(), about.notes.begin(), about.notes.end());
-  notes.insert(notes.end(), about.sharding_notes.begin(), about.sharding_notes.end());
+  notes.insert(notes.end(), one.notes.begin(), one.notes.end());
+  notes.insert(notes.end(), one.sharding_notes.begin(), one.sharding_notes.end());
   print_notes(out, notes, options.detail);
   for (const std::string& policy : sweep.left_out) print_text(out, "  left out: " + policy, 4);
-  print_rows(out, one, now, options.detail);
+  print_rows(out, one, options.detail);
   const SweepRow& best = sweep.rows[sweep.best];
   if (sweep.interrupted) print_text(out, kCutShort, 2, Tone::Warning);
   std::string line =
@@ -220,7 +215,7 @@ void print_table(std::ostream& out, const ExploreOptions& options, const Explore
   print_text(out, line, 2, best.fits ? Tone::Good : Tone::Warning);
   if (!best.fits) return;
   print_flat_ranges(out, sweep);
-  print_alike(out, sweep, about);
+  print_alike(out, one);
   print_beyond(out, sweep);
   print_bound(out, sweep);
 }
@@ -245,79 +240,36 @@ void print_plot(std::ostream& out, const Sweep& sweep) {
 }
 
 // Ctrl-C ends it with the rows that are there; throws Interrupted where there is none.
-Sweep watched_sweep(search::Planner& planner, const search::SweepOptions& asked, bool yes) {
-  const AsksBeforeEnding keep_what_is_found(Asks::Anywhere);
-  Progress progress("explore", "candidate", row_count(asked), yes);
-  return run_sweep(planner, asked,
-                   {.begins = [&](const std::string& policy) { progress.begin(policy); },
-                    .goes_on = [&] { return progress.done(); }});
-}
-
-Explored explore_one(const ExploreOptions& options, const std::string& workload,
-                     const std::string& cluster) {
+Exploration explore_one(const ExploreOptions& options, const std::string& workload,
+                        const std::string& cluster) {
+  refuse_beside(options.document, "explore: --plot", options.plot);
   InputOptions given = options.inputs;
   given.workload = workload;
   given.cluster = cluster;
-  predict::Inputs inputs = predict::load_inputs(given);
-  search::Planner planner(std::move(inputs.program), inputs.machine.costs);
-  search::SweepOptions asked = sweep_options_of(options, planner.program());
-  for (const std::string& file : options.plans) {
-    asked.plans.push_back({file, schedule::read_plan_onto(file, planner.program()).schedule});
-  }
-  refuse_beside(options.document, "explore: --plot", options.plot);
-  asked.capacity = inputs.machine.capacity();
-  Sweep sweep = watched_sweep(planner, asked, options.yes);
-  const auto notes_with = [&](const std::vector<schedule::Collective>& used) {
-    return predict::notes_on(inputs.machine, planner.program(), inputs.summary, used);
-  };
-  About about = {.summary = {}, .notes = notes_with({schedule::Collective::AllReduce})};
-  if (shards(sweep)) {
-    about.sharding_notes = notes_with(predict::sharding_collectives());
-    std::erase_if(about.sharding_notes, [&](const std::string& note) {
-      return std::ranges::count(about.notes, note) > 0;
-    });
-  }
-  about.summary = std::move(inputs.summary);
-  about.capacity = asked.capacity;
-  // What takes long and says more of the rows than they do is left out where somebody waits for the end.
-  if (sweep.interrupted)
-    return {std::move(given), std::move(about), std::move(planner), std::move(sweep)};
-  const std::optional<models::Cluster>& machine = inputs.machine.cluster;
-  if (machine && models::is_uncalibrated(*machine) && !predict::is_all_timed(planner.program())) {
-    std::vector<const schedule::Schedule*> schedules;
-    for (const SweepRow& row : sweep.rows) schedules.push_back(&row.candidate.schedule);
-    about.alike = search::alike(planner.program(), planner.costs(), predict::uncalibrated_ranges(),
-                                schedules, sweep.best);
-    for (std::size_t i = 0; i < about.alike.size(); ++i) {
-      if (!sweep.rows[i].fits) about.alike[i] = false;
+  const auto options_of = [&](const schedule::Program& program) {
+    search::SweepOptions asked = sweep_options_of(options, program);
+    for (const std::string& file : options.plans) {
+      asked.plans.push_back({file, schedule::read_plan_onto(file, program).schedule});
     }
-  }
-  const search::Candidate& best = sweep.rows[sweep.best].candidate;
-  const schedule::ScheduledProgram lowered = planner.verified(best.schedule);
-  if (predict::waits_for_host(best.summary)) {
-    about.host_bound = predict::host_bound(lowered, planner.costs(), {.summary = best.summary});
-  }
-  if (std::string note = predict::memory_note(inputs.machine, planner.program(), best.schedule);
-      !note.empty() && sweep.rows[sweep.best].fits) {
-    about.notes.push_back(std::move(note));
-  }
-  const bool is_merged = micro_steps(sweep.rows[sweep.best]) > 1;  // compared by another time
-  if (!replaces_report(options.document) && !is_merged) {
-    about.spread =
-        spread_text(predict::step_range(machine, planner.program(), Duration(best.summary.step_ns)),
-                    sim::step_interval(lowered, planner.costs()));
-  }
-  return {std::move(given), std::move(about), std::move(planner), std::move(sweep)};
+    return asked;
+  };
+  const auto watched = [&](search::Planner& planner, const search::SweepOptions& asked) {
+    const AsksBeforeEnding keep_what_is_found(Asks::Anywhere);
+    Progress progress("explore", "candidate", row_count(asked), options.yes);
+    return run_sweep(planner, asked,
+                     {.begins = [&](const std::string& policy) { progress.begin(policy); },
+                      .goes_on = [&] { return progress.done(); }});
+  };
+  return answers::explore(std::move(given), options_of, watched);
 }
 
 void print_several(std::ostream& out, const ExploreOptions& options,
-                   const std::vector<Explored>& all) {
+                   const std::vector<Exploration>& all) {
   out << "dovetail " << DOVETAIL_VERSION << "; best of each, predicted (simulated)\n";
   std::vector<std::string> told;
-  for (const Explored& one : all) {
-    for (const std::string& note : with_host_bound(one.about.host_bound, one.about.notes)) {
-      const std::string line =
-          one.given.workload + " on " + one.about.summary.cluster + ": " + note;
+  for (const Exploration& one : all) {
+    for (const std::string& note : with_host_bound(one.host_bound, one.notes)) {
+      const std::string line = one.given.workload + " on " + one.summary.cluster + ": " + note;
       if (std::ranges::find(told, line) == told.end()) told.push_back(line);
     }
   }
@@ -325,11 +277,11 @@ void print_several(std::ostream& out, const ExploreOptions& options,
   TextTable table(
       {"workload", "cluster", "ranks", "step ms", "exposed ms", "gap", "DDP's default", "best"});
   table.texts({"cluster", "best"}).spares({"exposed ms", "ranks", "gap"});
-  for (const Explored& one : all) {
+  for (const Exploration& one : all) {
     const SweepRow& best = one.sweep.rows[one.sweep.best];
     const SweepRow* const ddp = default_of_ddp(one.sweep);
     const std::optional<double> gap = gap_percent(one.sweep);
-    table.add({one.given.workload, one.about.summary.cluster,
+    table.add({one.given.workload, one.summary.cluster,
                std::to_string(one.planner.program().world_size),
                fixed(step_ns(best) / 1e6, decimals_of(step_ns(best) / 1e6)),
                fixed(to_us(Duration(best.candidate.summary.exposed_ns)) / 1e3,
@@ -341,10 +293,10 @@ void print_several(std::ostream& out, const ExploreOptions& options,
   table.print(out);
 }
 
-report::Report page_of(const ExploreOptions& options, const PageOptions& page, Explored& one) {
+report::Report page_of(const ExploreOptions& options, const PageOptions& page, Exploration& one) {
   return report_of({.page = page,
-                    .summary = one.about.summary,
-                    .notes = one.about.all_notes(),
+                    .summary = one.summary,
+                    .notes = one.all_notes(),
                     .planner = one.planner,
                     .sweep = one.sweep,
                     .thresholds = parse_thresholds(options.thresholds, options.points),
@@ -359,7 +311,7 @@ std::vector<std::string> clusters_of(const ExploreOptions& options) {
 }  // namespace
 
 report::Report report_of_sweep(const ExploreOptions& options, const PageOptions& page) {
-  Explored one = explore_one(options, options.workloads.front(), clusters_of(options).front());
+  Exploration one = explore_one(options, options.workloads.front(), clusters_of(options).front());
   return page_of(options, page, one);
 }
 
@@ -379,7 +331,7 @@ int explore(const ExploreOptions& options, std::ostream& out) {
   }
   for (const std::string& plan : options.plans) files.push_back({"--plan", plan});
   require_outputs({document_file(options.document), page_output(options.page)}, files);
-  std::vector<Explored> all;
+  std::vector<Exploration> all;
   for (const std::string& workload : options.workloads) {
     for (const std::string& cluster : clusters) {
       if (!all.empty() && all.back().sweep.interrupted) continue;
@@ -392,7 +344,7 @@ int explore(const ExploreOptions& options, std::ostream& out) {
     }
   }
   const int code = all.back().sweep.interrupted ? AsksBeforeEnding::exit_code() : 0;
-  Explored& one = all.front();
+  Exploration& one = all.front();
   if (options.page.wanted()) {
     const NewFile page = page_file(options.page, page_of(options, options.page, one));
     write_file(page.path, page.content);

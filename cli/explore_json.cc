@@ -16,11 +16,11 @@ using nlohmann::ordered_json;
 using search::Sweep;
 using search::SweepRow;
 
-ordered_json pair_json(const Explored& one) {
+ordered_json pair_json(const Exploration& one) {
   const SweepRow& best = one.sweep.rows[one.sweep.best];
   const SweepRow* const ddp = default_of_ddp(one.sweep);
   ordered_json row = {{"workload", one.given.workload},
-                      {"cluster", one.about.summary.cluster},
+                      {"cluster", one.summary.cluster},
                       {"world_size", one.planner.program().world_size},
                       {"best", best.candidate.name()},
                       {"step_us", to_us(Duration(best.candidate.summary.step_ns))},
@@ -36,16 +36,15 @@ ordered_json pair_json(const Explored& one) {
 
 }  // namespace
 
-std::string sweep_json(const Explored& one) {
+std::string sweep_json(const Exploration& one) {
   const Sweep& sweep = one.sweep;
-  const About& about = one.about;
   const schedule::Program& program = one.planner.program();
   ordered_json rows = rows_json(table_of(fields_of(one), sweep.rows));
   ordered_json best = rows[sweep.best];
   best.erase("alike");
   ordered_json bound_us = nullptr;
   if (sweep.lower_bound) bound_us = to_us(*sweep.lower_bound);
-  std::vector<std::string> notes = about.all_notes();
+  std::vector<std::string> notes = one.all_notes();
   if (!sweep.bound_problem.empty()) notes.push_back(sweep.bound_problem);
   if (sweep.interrupted) notes.emplace_back(kCutShort);
   const schedule::ReducedGradients reduced = schedule::reduced_gradients(program);
@@ -54,7 +53,7 @@ std::string sweep_json(const Explored& one) {
       {"kind", "explore"},
       {"origin", "simulated"},
       {"workload", one.given.workload},
-      {"cluster", about.summary.cluster},
+      {"cluster", one.summary.cluster},
       {"world_size", program.world_size},
       {"gradients", reduced.count},
       {"gradient_bytes", reduced.bytes.count()},
@@ -70,10 +69,10 @@ std::string sweep_json(const Explored& one) {
   return result.dump(1) + "\n";
 }
 
-std::string sweeps_json(const std::vector<Explored>& all) {
+std::string sweeps_json(const std::vector<Exploration>& all) {
   ordered_json rows = ordered_json::array();
   ordered_json explorations = ordered_json::array();
-  for (const Explored& one : all) {
+  for (const Exploration& one : all) {
     rows.push_back(pair_json(one));
     explorations.push_back(ordered_json::parse(sweep_json(one)));
   }

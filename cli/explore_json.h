@@ -10,9 +10,9 @@
 
 namespace dovetail::cli {
 
-std::string sweep_json(const Explored& one);
+std::string sweep_json(const Exploration& one);
 
 // A row for each sweep, and the document of each.
-std::string sweeps_json(const std::vector<Explored>& all);
+std::string sweeps_json(const std::vector<Exploration>& all);
 
 }  // namespace dovetail::cli
