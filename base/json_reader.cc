@@ -10,6 +10,7 @@
 #include "base/json.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -158,6 +159,19 @@ std::unique_ptr<json> parse(const std::string& name, std::string_view text) {
   return builder.take();
 }
 
+// What other programs, and people, call a thing that has one name here.
+constexpr std::array<std::array<std::string_view, 2>, 2> kOtherNames{
+    {{"for", "framework"}, {"machine", "cluster"}}};
+
+// "--framework" for "--for"; "" where the word names nothing else.
+std::string own_name_of(std::string_view word) {
+  const std::size_t dashes = std::min(word.find_first_not_of('-'), word.size());
+  const auto* const found =
+      std::ranges::find(kOtherNames, word.substr(dashes), [](const auto& pair) { return pair[0]; });
+  if (found == kOtherNames.end()) return {};
+  return std::string(word.substr(0, dashes)) += (*found)[1];
+}
+
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -175,7 +189,9 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest_word(std::string_view word, std::span<const std::string> candidates) {
-  std::string best;
+  std::string best = own_name_of(word);
+  if (std::ranges::find(candidates, best) != candidates.end()) return best;
+  best.clear();
   std::size_t best_distance = word.size() / 2 + 1;
   for (const std::string& candidate : candidates) {
     const std::size_t distance = edit_distance(word, candidate);

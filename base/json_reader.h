@@ -182,7 +182,8 @@ class JsonFile {
   std::unique_ptr<nlohmann::json> value_;
 };
 
-// The candidate nearest in edit distance, or "" when none is within half of the word's length.
+// What is meant: the candidate that the word is another name of ("framework" where "for" stands), else the nearest in
+// edit distance, or "" when none is within half of the word's length.
 std::string nearest_word(std::string_view word, std::span<const std::string> candidates);
 
 }  // namespace dovetail

@@ -36,7 +36,6 @@ constexpr std::array kWords = {
     KnownWord{"--thresholds", "SIZES", kOther},
     KnownWord{"--points", "COUNT", kOther},
     KnownWord{"--first-bucket", "SIZE", kOther},
-    KnownWord{"--for", "NAME", kOther},
     KnownWord{"--mode", "WORD", kOther},
     KnownWord{"--wait", "WORD", kOther},
     KnownWord{"--steps", "COUNT", kOther},

@@ -18,7 +18,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// What an option's value can be, beside a file; by the option's name.
+// What an option's value can be, beside a file; by the option's name, or by "COMMAND NAME" where commands differ.
 using Values = std::map<std::string, Words>;
 
 Values known_values(const std::string& data_dir) {
@@ -31,12 +31,12 @@ Values known_values(const std::string& data_dir) {
   }
   values["--policies"] = values["--policy"];
   values["--to"] = frameworks::ids(frameworks::has_writer);
-  values["--for"] = frameworks::ids(frameworks::has_rows);
   values["--mode"] = {"view", "copy"};
   values["--wait"] = {"first-use", "end-of-backward"};
   values["--backend"] = {"cpu", "cuda"};
   values["--collectives"] = {"ring", "gloo"};
-  values["--framework"] = frameworks::ids(frameworks::has_settings);
+  values["explore --framework"] = frameworks::ids(frameworks::has_rows);
+  values["diagnose --framework"] = frameworks::ids(frameworks::has_settings);
   values["--f32-math"] = {"full", "tf32"};
   values["--issue"] = {"eager", "graph"};
   values["--scales"] = {"kernel", "collective"};
@@ -73,8 +73,9 @@ std::string key_of(const OptionText& option) {
   return option.names.empty() ? option.word : option.names.back();
 }
 
-std::string values_of(const OptionText& option, const Values& values) {
-  const auto found = values.find(key_of(option));
+std::string values_of(const CommandText& command, const OptionText& option, const Values& values) {
+  auto found = values.find(last_word(command) + " " + key_of(option));
+  if (found == values.end()) found = values.find(key_of(option));
   return found == values.end() ? "" : joined(found->second);
 }
 
@@ -86,11 +87,12 @@ std::string bash_command(const CommandText& command, const Values& values) {
   std::string placed;
   for (const OptionText& option : command.options) {
     names.insert(names.end(), option.names.begin(), option.names.end());
-    if (option.names.empty()) placed = values_of(option, values);
+    if (option.names.empty()) placed = values_of(command, option, values);
     if (option.names.empty() || option.word.empty()) continue;
     std::string pattern;
     for (const std::string& name : option.names) pattern += (pattern.empty() ? "" : " | ") + name;
-    text += "        " + pattern + ") words='" + values_of(option, values) + "' files=yes ;;\n";
+    text += "        " + pattern + ") words='" + values_of(command, option, values) +
+            "' files=yes ;;\n";
   }
   for (const CommandText& sub : command.commands) placed += " " + last_word(sub);
   const std::string files = command.commands.empty() ? "yes" : "";
@@ -150,8 +152,7 @@ std::string zsh_quoted(const std::string& text) {
   return result;
 }
 
-std::string zsh_action(const OptionText& option, const Values& values) {
-  const std::string words = values_of(option, values);
+std::string zsh_action(const std::string& words) {
   return words.empty() ? "_files"
                        : "{_alternative \"words:value:(" + words + ")\" \"files:file:_files\"}";
 }
@@ -175,7 +176,9 @@ std::string zsh_command(const CommandText& command, const Values& values) {
   for (const OptionText& option : command.options) {
     const std::string about = "[" + zsh_quoted(option.about) + "]";
     const std::string value =
-        option.word.empty() ? "" : ":" + option.word + ":" + zsh_action(option, values);
+        option.word.empty()
+            ? ""
+            : ":" + option.word + ":" + zsh_action(values_of(command, option, values));
     if (option.names.empty()) {
       text += " \\\n    '" + std::string(option.repeats ? "*" : "1") + value + "'";
     }
@@ -229,13 +232,12 @@ std::string fish_condition(const CommandText& command) {
   return text;
 }
 
-std::string fish_option(const OptionText& option, const Values& values) {
+std::string fish_option(const OptionText& option, const std::string& words) {
   std::string text;
   for (const std::string& name : option.names) {
     text += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
   }
   if (!option.word.empty()) text += option.names.empty() ? " -F" : " -r -F";
-  const std::string words = values_of(option, values);
   if (!words.empty()) text += " -a " + fish_quoted(words);
   return text + " -d " + fish_quoted(option.about);
 }
@@ -250,7 +252,7 @@ std::string fish_text(const CommandText& tool, const Values& values) {
       text += start + " -f -a " + last_word(sub) + " -d " + fish_quoted(sub.about) + "\n";
     }
     for (const OptionText& option : command->options) {
-      text += start + fish_option(option, values) + "\n";
+      text += start + fish_option(option, values_of(*command, option, values)) + "\n";
     }
   }
   return text;

@@ -134,7 +134,7 @@ struct Line {
     const std::string layout = root.string_or("layout", "");
     const std::string what_if = root.string_or("what_if", "");
     asked.force = root.has("force") && root.at("force").boolean();
-    const std::string target = root.string_or("for", "torch");
+    const std::string target = root.string_or("framework", "torch");
     asked.policy = root.string_or("policy", "");
     if (root.has("groups")) asked.groups = groups_in(root.array("groups"), names);
     notes = root.has("notes") && root.at("notes").boolean();
@@ -143,7 +143,7 @@ struct Line {
     asked.require_subject("line");
     if (!layout.empty()) asked.layout = predict::parse_layout(layout);
     if (!what_if.empty()) asked.what_if = models::parse_what_if(what_if);
-    asked.target = &frameworks::parse_framework("for", target, frameworks::has_rows);
+    asked.target = &frameworks::parse_framework("framework", target, frameworks::has_rows);
   }
 
   // What is asked about the subject on its machine, in one text.

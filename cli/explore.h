@@ -46,7 +46,7 @@ struct ExploreOptions {
   std::string first_bucket;            // of torch-ddp; empty: 1MiB
   std::vector<std::string>
       policies;                    // lists of them with commas, or "all"; empty: what is comparable
-  std::string framework;           // --for; empty: that of the policies, else torch
+  std::string framework;           // --framework; empty: that of the policies, else torch
   std::string mode, wait;          // empty: the default of each policy
   std::vector<std::string> plans;  // plan files of the same workload: a row for each
   DocumentOptions document;

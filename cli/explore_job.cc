@@ -529,7 +529,7 @@ int explore_job(const ExploreOptions& options, std::ostream& out) {
   refuse(options.points.has_value(), "--points");
   refuse(!options.first_bucket.empty(), "--first-bucket");
   refuse(!options.plans.empty(), "--plan");
-  refuse(!options.framework.empty(), "--for");
+  refuse(!options.framework.empty(), "--framework");
   refuse(!options.mode.empty(), "--mode");
   refuse(!options.wait.empty(), "--wait");
   refuse(options.inputs.world.has_value(), "--world");

@@ -57,7 +57,7 @@ std::string sweep_json(const Exploration& one) {
       {"world_size", program.world_size},
       {"gradients", reduced.count},
       {"gradient_bytes", reduced.bytes.count()},
-      {"for", std::string(sweep.framework->id)},
+      {"framework", std::string(sweep.framework->id)},
       {"notes", std::move(notes)},
       {"rows", std::move(rows)},
       {"best", std::move(best)},

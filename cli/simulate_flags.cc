@@ -105,7 +105,7 @@ void bind_explore(CLI::App& app, ExploreOptions& options, Action& action) {
       .add_option("--plan", options.plans,
                   "a plan file of the same workload, as a row and a start for exact; repeatable")
       ->allow_extra_args(false);
-  command.add_option("--for", options.framework,
+  command.add_option("--framework", options.framework,
                      "whose settings are compared: " + frameworks::id_list(frameworks::has_rows) +
                          " (default: that of all --policies, else torch)");
   command.add_option("--mode", options.mode, "view or copy, for every policy");

@@ -198,7 +198,7 @@ search::SweepOptions sweep_options_of(const ExploreOptions& options,
   const bool in_shards = options.inputs.layout && options.inputs.layout->dp_shard > 1;
   if (!options.framework.empty()) {
     sweep.framework =
-        &frameworks::parse_framework("--for", options.framework, frameworks::has_rows);
+        &frameworks::parse_framework("--framework", options.framework, frameworks::has_rows);
   } else if (in_shards) {
     sweep.framework = &frameworks::framework("fsdp");
   }

@@ -17,7 +17,7 @@ namespace dovetail::cli {
 // Throws InputError.
 std::vector<Bytes> parse_thresholds(const std::string& text, std::optional<int> points);
 
-// For the framework that --for names; else the one whose words all named policies are in; else PyTorch's DDP. What it
+// For the framework that --framework names; else the one whose words all named policies are in; else PyTorch's DDP. What it
 // does by itself is among the policies. Throws InputError for a policy that cannot be compared, for options without effect, and for options that
 // contradict each other.
 search::SweepOptions sweep_options_of(const ExploreOptions& options,

@@ -2,7 +2,7 @@
 // what it can be told and in which words, and the file that tells it.
 //
 // Each framework's file (torch_ddp.cc, xla.cc, ...) gives one or more; all() lists them. Everybody asks these
-// values: `--policy xla`, the column "in the words of" and `--for` of explore, the settings that diagnose weighs,
+// values: `--policy xla`, the column "in the words of" and `--framework` of explore, the settings that diagnose weighs,
 // the curves of explore's page, `export --to`, and the test that holds the table of docs/settings.md to them.
 //
 //   id          closes a bucket                                       in flight  source
@@ -98,7 +98,7 @@ struct Writing {
 };
 
 struct Framework {
-  std::string_view id;    // as typed after --for, --framework and --to
+  std::string_view id;    // as typed after --framework and --to
   std::string_view name;  // for people: "Megatron-Core"
   std::vector<schedule::Preset> presets = {};
 
@@ -135,7 +135,7 @@ const Framework& framework(std::string_view id);
 const Framework& parse_framework(std::string_view option, std::string_view word,
                                  bool (*of)(const Framework&));
 bool has_settings(const Framework& framework);  // `--framework` of diagnose
-bool has_rows(const Framework& framework);      // `--for` of explore
+bool has_rows(const Framework& framework);      // `--framework` of explore
 bool has_writer(const Framework& framework);    // `--to` of export
 std::vector<std::string> ids(bool (*of)(const Framework&));
 std::string id_list(bool (*of)(const Framework&));  // "torch, megatron, ..."

@@ -70,7 +70,7 @@ def explore(subject: Any, machine: Any = None, *, policies: Any = None, threshol
     machine     a Machine or its name; a workload that was captured brings its own
     policies    names as --policies takes them ("ddp", "torch-ddp:cap=25MiB"), plans, own policies; None: what is comparable
     thresholds  bucket sizes: "1MiB:64MiB", ["1MiB", "25MiB"], or numbers of bytes; points: how many of a range
-    framework   whose settings are compared: "torch", "megatron", ... (--for)
+    framework   whose settings are compared: "torch", "megatron", ... (--framework)
     options     first_bucket, mode, wait, yes: those of the command line
 
     Returns an Exploration, for a Job a JobExploration, for lists an Explorations.
@@ -81,7 +81,7 @@ def explore(subject: Any, machine: Any = None, *, policies: Any = None, threshol
         if len(subjects) > 1 or len(machines) > 1:
             raise InputError("explore: one job on one machine at a time")
         words: List[Word] = ["explore", *subjects[0]._words(), *machine_words(machines[0])]
-        words += flags(policies=policies, thresholds=_sizes(thresholds), points=points, for_=framework, **options)
+        words += flags(policies=policies, thresholds=_sizes(thresholds), points=points, framework=framework, **options)
         return JobExploration(words, document_of(words))
     words = ["explore"]
     for one in subjects:
@@ -94,7 +94,7 @@ def explore(subject: Any, machine: Any = None, *, policies: Any = None, threshol
             raise InputError("explore: a plan is of one workload: give one")
         named, plans = _plan_words(subjects[0], machines[0], _list(policies))
     words += plans
-    words += flags(policies=",".join(named), thresholds=_sizes(thresholds), points=points, for_=framework, **options)
+    words += flags(policies=",".join(named), thresholds=_sizes(thresholds), points=points, framework=framework, **options)
     found = document_of(words)
     several = found["kind"] == "explorations"
     return Explorations(words, found) if several else Exploration(words, found)

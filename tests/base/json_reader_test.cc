@@ -269,5 +269,14 @@ TEST(NearestWordTest, FindsATypoAndNothingFarAway) {
   EXPECT_EQ(nearest_word("x", {}), "");
 }
 
+// In edit distance "--for" is nearer to "--force" than to "--framework".
+TEST(NearestWordTest, KnowsWhatAThingIsCalledElsewhere) {
+  const std::vector<std::string> flags = {"--force", "--framework", "--cluster"};
+  EXPECT_EQ(nearest_word("--for", flags), "--framework");
+  EXPECT_EQ(nearest_word("--machine", flags), "--cluster");
+  EXPECT_EQ(nearest_word("machine", std::vector<std::string>{"cluster", "latency_us"}), "cluster");
+  EXPECT_EQ(nearest_word("for", std::vector<std::string>{"fork"}), "fork");  // no other is there
+}
+
 }  // namespace
 }  // namespace dovetail

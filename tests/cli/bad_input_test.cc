@@ -210,6 +210,11 @@ TEST_F(BadInputTest, UnknownWordsAreNamedBesideTheNearest) {
   // Before what is missing: --workload may be what was misspelt.
   expect_refused("explore --thresold 1MiB",
                  "explore: unknown option --thresold; did you mean --thresholds?");
+  expect_refused("explore --workload mlp --for fsdp",
+                 "explore: unknown option --for; did you mean --framework?");
+  expect_refused("diagnose rank0.json.gz --for megatron",
+                 "diagnose: unknown option --for; did you mean --framework?");
+  expect_refused("predict plan.json --machine h100x8", "--machine; did you mean --cluster?");
   expect_refused("plan --wrkload=mlp -o x.json", "--wrkload; did you mean --workload?");
   expect_refused("plan -x", "plan: unknown option -x; dovetail plan --help lists them");
   expect_refused("show plan.json other.json", "other.json");

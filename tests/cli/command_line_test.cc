@@ -387,6 +387,8 @@ TEST_F(CommandLineTest, CompletionsAreScriptsThatTheirShellsTake) {
   EXPECT_EQ(asked("import kin", "2"), "kineto\n");
   EXPECT_THAT(asked("explore --clus", "2"), StartsWith("--cluster\n"));
   EXPECT_EQ(asked("explore --cluster a100x16", "3"), "a100x16\na100x16_ib\n");
+  EXPECT_EQ(asked("explore --framework torch", "3"), "torch\ntorch2.6\ntorch1\n");
+  EXPECT_EQ(asked("diagnose --framework torch", "3"), "torch\n");
   const Ended man = ask("completion man");
   EXPECT_THAT(man.output, AllOf(HasSubstr(".TH DOVETAIL 1"), HasSubstr("EXIT STATUS"),
                                 HasSubstr("dovetail import kineto")));

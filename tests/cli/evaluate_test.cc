@@ -141,9 +141,13 @@ TEST(EvaluateTest, MistakesAreTheAnswerOfTheirLine) {
   EXPECT_THAT(error_of("{}"), HasSubstr("name a workload or a job"));
   EXPECT_THAT(error_of(R"({"workload": "mlp", "clustr": "a100x8"})"),
               HasSubstr("did you mean \"cluster\"?"));
+  EXPECT_THAT(error_of(site + R"(, "for": "torch"})"),
+              HasSubstr("/for: unknown key; did you mean \"framework\"?"));
+  EXPECT_THAT(error_of(R"({"workload": "mlp", "machine": "a100x8"})"),
+              HasSubstr("/machine: unknown key; did you mean \"cluster\"?"));
   EXPECT_THAT(error_of(site + R"(, "want": "steps"})"), HasSubstr("step"));
   EXPECT_THAT(error_of(site + R"(, "policy": "dpp"})"), HasSubstr("dpp"));
-  EXPECT_THAT(error_of(site + R"(, "for": "trch"})"), HasSubstr("did you mean torch?"));
+  EXPECT_THAT(error_of(site + R"(, "framework": "trch"})"), HasSubstr("did you mean torch?"));
   EXPECT_THAT(error_of(site + R"(, "groups": [[]]})"),
               HasSubstr("/groups/0: expected at least one gradient"));
   EXPECT_THAT(error_of(site + R"(, "groups": [["x"]]})"), HasSubstr("no gradient \"x\""));

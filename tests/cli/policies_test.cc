@@ -186,7 +186,7 @@ TEST_F(PolicyCliTest, ExploreCallsShardedUpdatesBestOnlyWhereTheyAreAskedFor) {
               AllOf(HasSubstr(sharded + " "), HasSubstr("best: exact:wait=end-of-backward\n"),
                     HasSubstr("rows below 0 % need more than a setting of PyTorch DDP"),
                     HasSubstr("faster, but not by what PyTorch DDP can be told: exact, ")));
-  const std::string megatron = explore + " --for megatron";
+  const std::string megatron = explore + " --framework megatron";
   EXPECT_THAT(dovetail::testing::ask(megatron).output,
               HasSubstr("best: exact:wait=end-of-backward\n"));
   EXPECT_THAT(dovetail::testing::ask(megatron + " --policies ddp,exact," + sharded).output,
@@ -239,7 +239,7 @@ TEST_F(PolicyCliTest, ARowOfExploreIsPastedBackAsItIsNamed) {
   EXPECT_EQ(uneven, 3U);  // the larger is a row as PyTorch runs it, too
 }
 
-// Without --for the framework is the one that can run all that was named; what it does by itself is a row.
+// Without --framework the framework is the one that can run all that was named; what it does by itself is a row.
 TEST_F(PolicyCliTest, ExploreComparesForTheFrameworkThatCanRunWhatWasNamed) {
   const std::string explore = "explore --workload resnet18 --cluster a100x8 --policies ";
   const auto asked = [&](const std::string& rest) {
@@ -247,16 +247,16 @@ TEST_F(PolicyCliTest, ExploreComparesForTheFrameworkThatCanRunWhatWasNamed) {
   };
   EXPECT_THAT(asked("xla"), AllOf(HasSubstr("JAX / XLA's default"), Not(HasSubstr("torch-ddp"))));
   EXPECT_THAT(asked("horovod"), HasSubstr("bucket_cap_mb_list (export --to torch)"));
-  EXPECT_THAT(asked("horovod:threshold=128MiB --for horovod"),
+  EXPECT_THAT(asked("horovod:threshold=128MiB --framework horovod"),
               HasSubstr("nothing: it is what Horovod does by itself"));
   EXPECT_THAT(asked("exact"), AllOf(HasSubstr("PyTorch DDP's default"),
                                     HasSubstr("PyTorch DDP: gradient_as_bucket_view=True"),
                                     HasSubstr("dovetail_torch.apply (own hooks)")));
-  EXPECT_THAT(asked("torch-ddp:cap=8MiB,first=1MiB --for torch1"),
+  EXPECT_THAT(asked("torch-ddp:cap=8MiB,first=1MiB --framework torch1"),
               HasSubstr("PyTorch 1.x DDP: bucket_cap_mb=8"));
-  const Ended unknown = dovetail::testing::ask(explore + "exact --for pytorch");
+  const Ended unknown = dovetail::testing::ask(explore + "exact --framework pytorch");
   EXPECT_EQ(unknown.code, 2);
-  EXPECT_THAT(unknown.output, HasSubstr("--for \"pytorch\": did you mean torch?"));
+  EXPECT_THAT(unknown.output, HasSubstr("--framework \"pytorch\": did you mean torch?"));
 }
 
 TEST_F(PolicyCliTest, ExploreSaysWhichStepsOfAPolicyWereLeftOut) {

@@ -48,7 +48,7 @@ TEST(FrameworkTest, AWordThatIsNoneIsRefusedWithTheNearest) {
     EXPECT_THAT(error.what(), HasSubstr("--to \"torhc\": did you mean torch?"));
   }
   EXPECT_THROW(parse_framework("--to", "torch1", has_writer), InputError);  // nothing is written
-  EXPECT_EQ(parse_framework("--for", "torch1", has_rows).name, "PyTorch 1.x DDP");
+  EXPECT_EQ(parse_framework("--framework", "torch1", has_rows).name, "PyTorch 1.x DDP");
 }
 
 // What a framework does by itself, and with each policy that its rows stand for, it has words for; and what it
