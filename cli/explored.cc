@@ -27,9 +27,8 @@ std::string verdict_on(const Sweep& sweep, const SweepRow& row) {
 
 // Its name, said of one that the framework changes.
 Cell name_cell(const SweepRow& row) {
-  const std::string& spec = row.candidate.name();
-  const std::string short_name = row.candidate.plan ? spec : schedule::name(row.candidate.spec);
-  return Cell(short_name).shown_as(spec + (row.is_changed ? " (as run there)" : ""));
+  std::string name = row.candidate.name();
+  return Cell(name).shown_as(name + (row.is_changed ? " (as run there)" : ""));
 }
 
 // Whether it cannot be told from the best; nothing of a machine that was measured.
@@ -159,6 +158,7 @@ std::vector<Field<SweepRow>> fields_of(const Exploration& one) {
   const dovetail::Column step{"step_us", "step ms", Unit::Milliseconds, digits, is_merged ? 3 : 0};
   return {
       {{"policy", "policy"}, [](const SweepRow& row) { return name_cell(row); }},
+      {{"rule"}, of_policy([](const SweepRow& row) { return schedule::name(row.candidate.spec); })},
       {{"threshold_bytes"}, &SweepRow::threshold},
       {{"first_bucket_bytes"}, &SweepRow::first_bucket},
       {{"mode"}, of_policy([=](const SweepRow& row) { return placed(row).mode; })},
@@ -176,7 +176,6 @@ std::vector<Field<SweepRow>> fields_of(const Exploration& one) {
       {{"resident_bytes", titled(tells_memory(sweep), "keeps GiB"), Unit::Gib, {1}},
        &SweepRow::resident},
       {{"fits"}, &SweepRow::fits},
-      {{"spec"}, of_policy([](const SweepRow& row) { return to_string(row.candidate.spec); })},
       {{"runs"}, [](const SweepRow& row) { return row.said.has_value(); }},
       {{"as_run"}, &SweepRow::is_changed},
       {{"", "against best"}, [&](const SweepRow& row) { return verdict_on(sweep, row); }},

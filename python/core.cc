@@ -1,6 +1,7 @@
 // The extension of the Python package: a command line in, what the tool prints out, within this process.
 //
 //   _core.answer(["show", "clusters", "--json"])        the text that the tool would print
+//   _core.nearest_word("clustr", ["cluster", "path"])   what is meant, as the tool's own sentences have it
 //   _core.Evaluator().answer('{"workload": ...}')       a line of `dovetail evaluate`, which keeps what it loaded
 //
 // No logic: python/dovetail/ makes the words and reads the documents. Other threads of Python run meanwhile, and several may
@@ -17,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json_reader.h"
 #include "cli/dovetail.h"
 
 namespace nb = nanobind;
@@ -39,6 +41,13 @@ NB_MODULE(_core, module) {
   module.def("answer", &answer, nb::arg("words"), nb::call_guard<nb::gil_scoped_release>(),
              "What the tool prints for these words, those behind `dovetail` on a command line. "
              "Raises InputError with the tool's sentence, DeviceError and InternalError.");
+  module.def(
+      "nearest_word",
+      [](const std::string& word, const std::vector<std::string>& candidates) {
+        return dovetail::nearest_word(word, candidates);
+      },
+      nb::arg("word"), nb::arg("candidates"),
+      "What is meant by a word that is none of these; \"\" where nothing is near.");
   nb::class_<dovetail::Evaluator>(module, "Evaluator", "Answers lines as `dovetail evaluate` does.")
       .def(nb::init<>())
       .def("answer", &dovetail::Evaluator::answer, nb::arg("line"),

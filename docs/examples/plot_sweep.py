@@ -24,7 +24,7 @@ def main():
     for row in sweep["rows"]:
         if row["threshold_bytes"] is not None:
             point = (row["threshold_bytes"], row["step_us"] / 1e3)
-            curves.setdefault(row["policy"], []).append(point)
+            curves.setdefault(row["rule"], []).append(point)
     points = [point for curve in curves.values() for point in curve]
     bound = (sweep["lower_bound_us"] or min(y for _, y in points) * 1e3) / 1e3
     low, high = min(bound, min(y for _, y in points)), max(y for _, y in points)

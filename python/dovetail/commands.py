@@ -45,29 +45,29 @@ def _plan_words(subject: Union[Job, Workload], machine: MachineLike, policies: S
             continue
         if not isinstance(policy, (OwnPolicy, Plan)):
             raise InputError(f"policies: {policy!r} is no policy: a name, a plan, or a function with @dovetail.policy")
-        made = plan_of(policy, subject, machine) if isinstance(policy, OwnPolicy) else policy
-        words += ["--plan", made.as_word()]
+        words += ["--plan", policy.as_word() if isinstance(policy, Plan)
+                  else Document(policy.name, plan_of(policy, subject, machine).text)]  # its row is called as it is
     return named, words
 
 
 @overload
-def explore(subject: Job, machine: MachineLike, **options: Any) -> JobExploration: ...
+def explore(subject: Job, cluster: MachineLike, **options: Any) -> JobExploration: ...
 @overload
-def explore(subject: Union[Workload, Trace, str], machine: MachineLike = None, *,
+def explore(subject: Union[Workload, Trace, str], cluster: MachineLike = None, *,
             policies: Union[PolicyLike, Sequence[PolicyLike], None] = None, thresholds: Sizes = None,
             points: Optional[int] = None, framework: Optional[str] = None, **options: Any) -> Exploration: ...
 @overload
-def explore(subject: Sequence[Union[Workload, str]], machine: Union[MachineLike, Sequence[Union[Machine, str]]], *,
+def explore(subject: Sequence[Union[Workload, str]], cluster: Union[MachineLike, Sequence[Union[Machine, str]]], *,
             policies: Union[PolicyLike, Sequence[PolicyLike], None] = None, thresholds: Sizes = None,
             points: Optional[int] = None, framework: Optional[str] = None, **options: Any) -> Explorations: ...
 
 
-def explore(subject: Any, machine: Any = None, *, policies: Any = None, thresholds: Sizes = None,
+def explore(subject: Any, cluster: Any = None, *, policies: Any = None, thresholds: Sizes = None,
             points: Optional[int] = None, framework: Optional[str] = None, **options: Any) -> AnyExploration:
     """What every policy and bucket size costs on a machine, the best of them, and a lower bound; of a Job its variants.
 
     subject     a Job, a Workload or its name, a Trace; or a list of workloads, for all pairs with a list of machines
-    machine     a Machine or its name; a workload that was captured brings its own
+    cluster     a Machine or its name; a workload that was captured brings its own
     policies    names as --policies takes them ("ddp", "torch-ddp:cap=25MiB"), plans, own policies; None: what is comparable
     thresholds  bucket sizes: "1MiB:64MiB", ["1MiB", "25MiB"], or numbers of bytes; points: how many of a range
     framework   whose settings are compared: "torch", "megatron", ... (--framework)
@@ -76,7 +76,7 @@ def explore(subject: Any, machine: Any = None, *, policies: Any = None, threshol
     Returns an Exploration, for a Job a JobExploration, for lists an Explorations.
     """
     subjects = [subject_of(one) for one in _list(subject)]
-    machines = _list(machine)
+    machines = _list(cluster)
     if isinstance(subjects[0], Job):
         if len(subjects) > 1 or len(machines) > 1:
             raise InputError("explore: one job on one machine at a time")
@@ -100,15 +100,15 @@ def explore(subject: Any, machine: Any = None, *, policies: Any = None, threshol
     return Explorations(words, found) if several else Exploration(words, found)
 
 
-def plan(subject: Subject, machine: MachineLike = None, policy: Optional[PolicyLike] = None, name: str = "plan.json") -> Plan:
+def plan(subject: Subject, cluster: MachineLike = None, policy: Optional[PolicyLike] = None, name: str = "plan.json") -> Plan:
     """The schedule of one policy, verified and priced; None: the best that is known (exact), or what a job decides.
 
     A policy of your own (dovetail.policy) gives its groups; a Plan is laid on another capture of the same model.
     """
     given = subject_of(subject)
     if isinstance(policy, OwnPolicy):
-        return plan_of(policy, given, machine, name)
-    words: List[Word] = ["plan", *given._words(), *machine_words(machine)]
+        return plan_of(policy, given, cluster, name)
+    words: List[Word] = ["plan", *given._words(), *machine_words(cluster)]
     words += ["--plan", policy.as_word()] if isinstance(policy, Plan) else flags(policy=policy)
     return Plan(words, call([*words, "--json"]), name)
 
@@ -117,16 +117,16 @@ def _plan_word(given: Union[Plan, PathLike]) -> Word:
     return given.as_word() if isinstance(given, Plan) else os.fspath(given)
 
 
-def predict(plans: Union[Plan, PathLike, Sequence[Union[Plan, PathLike]]], machine: Any = None,
+def predict(plans: Union[Plan, PathLike, Sequence[Union[Plan, PathLike]]], cluster: Any = None,
             workload: Optional[Workload] = None, **options: Any) -> Predictions:
     """Simulates plans on machines: a row for each plan on each machine, with exposed time, breakdown and critical path.
 
-    machine   one or a list; None: each plan's own
+    cluster   a Machine or its name, or a list of them; None: each plan's own
     workload  other durations of the same model
     options   trace, perfetto, costs (files to write), steps: those of the command line
     """
     words: List[Word] = ["predict", *[_plan_word(one) for one in _list(plans)]]
-    words += machines_words(_list(machine))
+    words += machines_words(_list(cluster))
     if workload is not None:
         words += workload._words()
     words += flags(**options)
@@ -143,14 +143,14 @@ def diagnose(trace: Union[Trace, PathLike], framework: str = "torch", **options:
     return Diagnosis(words, document_of(words))
 
 
-def export(what: Union[Plan, Job, PathLike], to: str, path: Optional[PathLike] = None, machine: MachineLike = None) -> Export:
+def export(what: Union[Plan, Job, PathLike], to: str, path: Optional[PathLike] = None, cluster: MachineLike = None) -> Export:
     """A plan or a job in the words of a framework ("torch", "horovod", "megatron", "torchtitan", ...), with what that gives up.
 
     path: the file to write; None: nowhere, the text is in the result.
     """
     words: List[Word] = ["export"]
     words += what._words() if isinstance(what, Job) else [_plan_word(what)]
-    words += ["--to", to, *machine_words(machine)]
+    words += ["--to", to, *machine_words(cluster)]
     name = f"{to}_plan{_ENDINGS.get(to, '.py')}" if path is None else os.path.basename(os.fspath(path))
     text, report = made_file(words, "-o", name)
     made = Export(text, report, None)

@@ -8,16 +8,18 @@ SPDX-License-Identifier: Apache-2.0
 """
 
 import functools
+import inspect
 import json
 import sys
 from typing import Any, Callable, Dict, List, Optional, Type
 
 import dovetail as dv
+from dovetail.lib import _core
 
 INSTRUCTIONS = """Predicts the step time of distributed training without a GPU, and bounds it from below.
 Every figure is predicted (simulated) unless it comes from diagnose. Stop searching once gap_percent is below what you can measure.
 workloads: a model of the zoo (resnet50:batch=256), a shipped profile or a file; jobs: model:key=value,... (llama3_8b:dp_shard=8,seq=8192).
-machines: a shipped name (a100x8, h100x64) or a cluster file."""
+cluster: a shipped machine (a100x8, h100x64) or a cluster file; what_if: how it differs (link=0.5x,latency=2x)."""
 
 
 def _subject(workload: Optional[str], job: Optional[str]) -> Any:
@@ -34,23 +36,22 @@ class _Job(dv.Job):
         return self.model
 
 
-def _machine(name: Optional[str], what_if: str) -> Optional[dv.Machine]:
-    return None if name is None else dv.Machine(name, what_if)
+def _machine(cluster: Optional[str], what_if: str) -> Optional[dv.Machine]:
+    return None if cluster is None else dv.Machine(cluster, what_if)
 
 
 def _without(document: Dict[str, Any], *keys: str) -> Dict[str, Any]:
     return {key: value for key, value in document.items() if key not in keys}
 
 
-def explore(workload: Optional[str] = None, job: Optional[str] = None, machine: Optional[str] = None, what_if: str = "",
+def explore(workload: Optional[str] = None, job: Optional[str] = None, cluster: Optional[str] = None, what_if: str = "",
             policies: str = "", thresholds: str = "", framework: str = "", rows: int = 12) -> Dict[str, Any]:
     """All policies and bucket sizes of a workload, or all variants of a job, on a machine: the fastest rows, the best, the bound.
 
     policies: comma-separated names, for a workload; empty: what is comparable. rows: how many of the fastest to give.
     """
-    given: Dict[str, Any] = {} if job is not None else {
-        "policies": policies or None, "thresholds": thresholds or None, "framework": framework or None}
-    found = dv.explore(_subject(workload, job), _machine(machine, what_if), **given)
+    found = dv.explore(_subject(workload, job), _machine(cluster, what_if), policies=policies or None, thresholds=thresholds or None,
+                       framework=framework or None)
     document = _without(found.document, "tool", "schema")
     document["rows"] = sorted(document["rows"], key=lambda row: float(row["step_us"]))[:rows]
     if job is not None:
@@ -59,18 +60,19 @@ def explore(workload: Optional[str] = None, job: Optional[str] = None, machine: 
 
 
 def evaluate(lines: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """In "answers" one for each question: {"workload", "cluster", "policy" or "groups"} or {"job", "cluster"}; errors are {"error"}.
+    """In "answers" one for each line: {"workload", "cluster", "policy" or "groups"} or {"job", "cluster"}; errors are {"error"}.
 
-    Answers have step_us, interval, lower_bound_us, gap_percent, exposed_us, memory, paste.
+    Further keys of a line: "world", "layout", "what_if", "force", "framework" (whose settings count), "notes", "want" (step, gradients,
+    plan), "id". Answers have step_us, interval, lower_bound_us, gap_percent, exposed_us, memory, paste.
     """
     evaluator = dv.Evaluator.shared()
     return {"answers": [json.loads(evaluator.answer(json.dumps(line))) for line in lines]}
 
 
-def plan(path: str, workload: Optional[str] = None, job: Optional[str] = None, machine: Optional[str] = None, what_if: str = "",
+def plan(path: str, workload: Optional[str] = None, job: Optional[str] = None, cluster: Optional[str] = None, what_if: str = "",
          policy: str = "") -> Dict[str, Any]:
     """Writes a verified plan file (policy empty: the best that is known) and gives its prediction and buckets."""
-    made = dv.plan(_subject(workload, job), _machine(machine, what_if), policy or None)
+    made = dv.plan(_subject(workload, job), _machine(cluster, what_if), policy or None)
     made.save(path)
     return {"path": path, "policy": made.policy, "step_us": made.step_us, "exposed_us": made.exposed_us,
             "lower_bound_us": made.lower_bound_us, "buckets": len(made.buckets), "origin": "simulated", "notes": made.notes}
@@ -84,12 +86,25 @@ def diagnose(files: List[str], framework: str = "torch") -> Dict[str, Any]:
             "not_known": found.not_known[:12]}
 
 
-def export(to: str, path: str, plan_file: Optional[str] = None, job: Optional[str] = None, machine: Optional[str] = None) -> Dict[str, Any]:
+def export(to: str, path: str, plan_file: Optional[str] = None, job: Optional[str] = None, cluster: Optional[str] = None) -> Dict[str, Any]:
     """Writes a plan file or a job in the words of a framework (torch, megatron, torchtitan, ...), with what that gives up."""
     if (plan_file is None) == (job is None):
         raise dv.InputError("name a plan_file or a job")
-    made = dv.export(_Job(job) if job is not None else str(plan_file), to, path, machine)
+    made = dv.export(_Job(job) if job is not None else str(plan_file), to, path, cluster)
     return {"path": path, "report": made.report}
+
+
+TOOLS = (explore, evaluate, plan, diagnose, export)
+
+
+def unknown_key(name: str, arguments: Dict[str, Any]) -> Optional[str]:
+    """What is wrong with the first argument that the tool of this name does not have; None where all are known, or the tool is not."""
+    known = next((list(inspect.signature(tool).parameters) for tool in TOOLS if tool.__name__ == name), None)
+    key = None if known is None else next((key for key in arguments if key not in known), None)
+    if known is None or key is None:
+        return None
+    near = _core.nearest_word(key, known)
+    return f'{name}: unknown key "{key}"; ' + (f'did you mean "{near}"?' if near else f"known keys: {', '.join(known)}")
 
 
 def server() -> Any:
@@ -100,8 +115,16 @@ def server() -> Any:
     except ImportError:
         from mcp.server.fastmcp import FastMCP as Server  # the SDK before 2.0
         from mcp.server.fastmcp.exceptions import ToolError
-    made = Server("dovetail", instructions=INSTRUCTIONS)
-    for tool in (explore, evaluate, plan, diagnose, export):
+
+    class StrictServer(Server):  # the SDK drops keys that a tool does not have
+        async def call_tool(self, name: str, arguments: Dict[str, Any], *more: Any) -> Any:
+            unknown = unknown_key(name, arguments)
+            if unknown:
+                raise ToolError(unknown)
+            return await super().call_tool(name, arguments, *more)
+
+    made = StrictServer("dovetail", instructions=INSTRUCTIONS)
+    for tool in TOOLS:
         made.tool()(_saying_why(tool, ToolError))
     return made
 

@@ -123,8 +123,8 @@ class Result:
 @dataclass(frozen=True)
 class PolicyRow:
     """A policy with its step, as explore has it. Times are microseconds of a step in steady state."""
-    policy: str  # its name, or that of a plan
-    spec: Optional[str]  # as --policy takes it; None of a plan
+    policy: str  # as --policy takes it; of a plan its file, of an own policy its name
+    rule: Optional[str]  # the policy without its options; None of a plan
     buckets: int
     micro_steps: int  # per update
     step_us: float
@@ -144,7 +144,7 @@ class PolicyRow:
 
     def __repr__(self) -> str:
         fit = "" if self.fits else ", does not fit"
-        return f"PolicyRow({self.spec or self.policy!r}, {_ms(self.step_us)}, exposed {_ms(self.exposed_us)}{fit})"
+        return f"PolicyRow({self.policy!r}, {_ms(self.step_us)}, exposed {_ms(self.exposed_us)}{fit})"
 
 
 class TextResult(Result):
@@ -202,7 +202,7 @@ class Exploration(OnMachine):
     def __repr__(self) -> str:
         gap = "" if self.gap_percent is None else f", gap {self.gap_percent:.2f} %"
         return (f"<Exploration: {self.workload} on {self.cluster}: {len(self.rows)} rows, best "
-                f"{self.best.spec or self.best.policy}, {_ms(self.best.step_us)}{gap}; predicted>")
+                f"{self.best.policy}, {_ms(self.best.step_us)}{gap}; predicted>")
 
 
 @dataclass(frozen=True)

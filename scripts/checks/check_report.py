@@ -350,10 +350,10 @@ def check_explore_figures(browser, checks, printed):
     checks.equal(shown["results"][0], printed, "explore: the figures in the page")
     checks.equal(shown["found"]["step_us"], printed["best"]["step_us"], "explore: step of our plan")
     points = {(point["spec"], point["step_us"]) for curve in shown["curves"] for point in curve["points"]}
-    swept = [row for row in printed["rows"] if row["policy"] == "torch-ddp" and row["threshold_bytes"]]
+    swept = [row for row in printed["rows"] if row["rule"] == "torch-ddp" and row["threshold_bytes"]]
     checks.expect(len(swept) > 10, f"explore: {len(swept)} swept rows")
     for row in swept:
-        checks.expect((row["spec"], row["step_us"]) in points, f"explore: row {row['spec']} is on no curve")
+        checks.expect((row["policy"], row["step_us"]) in points, f"explore: row {row['policy']} is on no curve")
     for line in shown["timelines"]:
         parts = line["critical_path"]
         covered = sum(part["end_us"] - part["start_us"] for part in parts)

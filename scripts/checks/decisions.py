@@ -68,7 +68,7 @@ def steps_of(tool, model, cluster, names):
     if made.returncode != 0:
         print(f"{model} on {cluster}: {made.stderr.strip()}", file=sys.stderr)
         return {}
-    rows = {row["spec"]: row["step_us"] / row["micro_steps"] for row in json.loads(made.stdout)["rows"]}
+    rows = {row["policy"]: row["step_us"] / row["micro_steps"] for row in json.loads(made.stdout)["rows"]}
     return {policy: rows[name] for policy, name in names.items() if name in rows}
 
 

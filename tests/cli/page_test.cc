@@ -171,7 +171,7 @@ TEST_F(PageCommandTest, FsdpHasCurvesOverPrefetchingAndNoneOfBucketSizes) {
   // What FSDP2 does by itself is a row of the sweep, too.
   const json& rows = report.at("results").at(0).at("rows");
   EXPECT_TRUE(std::ranges::any_of(rows, [&](const json& row) {
-    return row.at("spec") == prefetch.at("usual") && row.at("step_us") == usual->at("step_us");
+    return row.at("policy") == prefetch.at("usual") && row.at("step_us") == usual->at("step_us");
   }));
 }
 
@@ -188,7 +188,7 @@ TEST_F(PageCommandTest, ThePageOfASweepHoldsWhatTheCommandPrints) {
   EXPECT_EQ(report.at("sensitivity").size(), 8U);
   const json& ddp = report.at("curves").at(0);
   for (const json& row : printed.at("rows")) {
-    if (row.at("policy") != "torch-ddp" || row.at("threshold_bytes").is_null()) continue;
+    if (row.at("rule") != "torch-ddp" || row.at("threshold_bytes").is_null()) continue;
     const bool is_there = std::ranges::any_of(ddp.at("points"), [&](const json& point) {
       return point.at("threshold_bytes") == row.at("threshold_bytes") &&
              point.at("step_us") == row.at("step_us");

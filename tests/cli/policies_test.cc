@@ -226,15 +226,16 @@ TEST_F(PolicyCliTest, ARowOfExploreIsPastedBackAsItIsNamed) {
   const std::string table = dovetail::testing::ask(explore + swept + " --all").output;
   std::size_t uneven = 0;
   for (const nlohmann::json& row : rows_of(swept)) {
-    const std::string spec = row.at("spec");
-    EXPECT_THAT(table, HasSubstr("\n" + spec + " "));
-    EXPECT_THAT(rows_of("--policies " + spec),
+    const std::string policy = row.at("policy");
+    EXPECT_THAT(table, HasSubstr("\n" + policy + " "));
+    EXPECT_THAT(rows_of("--policies " + policy),
                 ::testing::Contains(::testing::Truly([&](const nlohmann::json& pasted) {
-                  return pasted.at("spec") == spec && pasted.at("step_us") == row.at("step_us") &&
+                  return pasted.at("policy") == policy &&
+                         pasted.at("step_us") == row.at("step_us") &&
                          pasted.at("as_run") == row.at("as_run");
                 })))
-        << spec;
-    uneven += spec == "threshold:cap=889460B" || spec == "threshold:cap=7725974B";
+        << policy;
+    uneven += policy == "threshold:cap=889460B" || policy == "threshold:cap=7725974B";
   }
   EXPECT_EQ(uneven, 3U);  // the larger is a row as PyTorch runs it, too
 }

@@ -53,12 +53,12 @@ class Server(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "plan.json")
             tools, results = asked(
-                ("explore", {"workload": "resnet50", "machine": "a100x8", "policies": "ddp,exact"}),
+                ("explore", {"workload": "resnet50", "cluster": "a100x8", "policies": "ddp,exact"}),
                 ("evaluate", {"lines": [{"workload": "resnet50", "cluster": "a100x8", "policy": "ddp"}, {"workload": "x"}]}),
-                ("plan", {"path": path, "workload": "resnet50", "machine": "a100x8", "policy": "ddp"}),
+                ("plan", {"path": path, "workload": "resnet50", "cluster": "a100x8", "policy": "ddp"}),
                 ("export", {"to": "torch", "path": os.path.join(folder, "ddp_plan.py"), "plan_file": path}),
-                ("explore", {"job": "llama3_8b:dp_shard=8,seq=8192,gbs=8", "machine": "h100x8", "rows": 3}),
-                ("plan", {"path": path, "workload": "resnet50", "machine": "a100x8", "policy": "dpp"}))
+                ("explore", {"job": "llama3_8b:dp_shard=8,seq=8192,gbs=8", "cluster": "h100x8", "rows": 3}),
+                ("plan", {"path": path, "workload": "resnet50", "cluster": "a100x8", "policy": "dpp"}))
             self.assertEqual(sorted(tools), ["diagnose", "evaluate", "explore", "export", "plan"])
             explored, evaluated, planned, exported, job, wrong = results
             step, refused = document(evaluated)["answers"]
@@ -72,6 +72,25 @@ class Server(unittest.TestCase):
             self.assertTrue(failed(wrong))
             self.assertIn("dpp", wrong.content[0].text)
             self.assertFalse(any(failed(one) for one in results[:-1]))
+
+    def test_a_key_that_a_tool_does_not_have_is_refused_with_the_nearest(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "plan.json")
+            calls = {
+                'explore: unknown key "machine"; did you mean "cluster"?': ("explore", {"workload": "resnet50", "machine": "a100x8"}),
+                'plan: unknown key "polcy"; did you mean "policy"?': ("plan", {"path": path, "workload": "mlp", "polcy": "ddp"}),
+                'diagnose: unknown key "for"; did you mean "framework"?': ("diagnose", {"files": [], "for": "torch"}),
+                'evaluate: unknown key "zzz"; known keys: lines': ("evaluate", {"lines": [], "zzz": 1})}
+            results = asked(*calls.values())[1]
+            for sentence, result in zip(calls, results):
+                self.assertTrue(failed(result), sentence)
+                self.assertEqual(result.content[0].text, sentence)
+            self.assertFalse(os.path.exists(path))
+
+    def test_what_a_job_does_not_take_is_refused(self):
+        refused = asked(("explore", {"job": "llama3_8b:dp_shard=8,gbs=8", "cluster": "h100x8", "framework": "fsdp"}))[1][0]
+        self.assertTrue(failed(refused))
+        self.assertIn("--framework", refused.content[0].text)
 
 
 if __name__ == "__main__":

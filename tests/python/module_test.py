@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,10 +19,10 @@ import time
 import unittest
 
 import dovetail as dv
-from dovetail import results
+from dovetail import mcp, results
 
 SOURCE = pathlib.Path(os.environ["DOVETAIL_SOURCE"])
-TRACES = SOURCE / "tests" / "imports" / "kineto" / "traces"
+TRACES = SOURCE / "tests" / "recordings" / "kineto" / "traces"
 TOOL = [sys.executable, "-m", "dovetail"]
 
 
@@ -47,6 +48,17 @@ class Commands(unittest.TestCase):
         self.assertEqual([row.step_us for row in found.rows], [row["step_us"] for row in printed["rows"]])
         self.assertLessEqual(found.lower_bound_us, min(row.step_us for row in found.rows))
         self.assertIn("resnet50 on a100x8", repr(found))
+
+    def test_a_row_is_named_as_it_is_pasted(self):
+        found = dv.explore("resnet50", "a100x8", policies=["exact", "ddp", dv.policy(lambda given: [given], name="whole")])
+        names = [(row.policy, row.as_run) for row in found.rows]
+        self.assertEqual(len(set(names)), len(names))
+        self.assertLess(len({row.rule for row in found.rows}), len(names))  # DDP by itself, as a view and with first buckets
+        self.assertEqual([row.policy for row in found.rows if row.rule is None], ["whole"])
+        for row in found.rows:
+            if row.rule is not None:
+                self.assertEqual(row.policy.split(":")[0], row.rule)
+                self.assertEqual(dv.plan("resnet50", "a100x8", row.policy).policy, row.policy)
 
     def test_explore_of_a_job_is_that_of_the_command(self):
         job = dv.Job("llama3_8b", dp_shard=8, seq=8192, gbs=8)
@@ -106,7 +118,7 @@ class Commands(unittest.TestCase):
             self.assertEqual(ask(job=back.text, cluster="h100x8").held_bytes > 0, True)
 
     def test_a_model_of_hugging_face_is_a_job_by_its_config(self):
-        source = SOURCE / "tests" / "jobs" / "data" / "tiny_llama" / "config.json"
+        source = SOURCE / "tests" / "models" / "networks" / "data" / "tiny_llama" / "config.json"
 
         class Config:
             def to_dict(self):
@@ -224,6 +236,7 @@ class Errors(unittest.TestCase):
             (lambda: dv.explore(dv.Job("llama3_8b", tq=8), "h100x8"), ["explore", "--job", "llama3_8b:tq=8", "--cluster", "h100x8"]),
             (lambda: dv.explore("resnet50", "a100x8", thresholds="25mb"),
              ["explore", "--workload", "resnet50", "--cluster", "a100x8", "--thresholds", "25mb"]),
+            (lambda: dv.explore("resnet50", machine="a100x8"), ["explore", "--workload", "resnet50", "--machine", "a100x8"]),
             (lambda: dv.explore("resnet50", "a100x8", tresholds="1MiB"),
              ["explore", "--workload", "resnet50", "--cluster", "a100x8", "--tresholds", "1MiB"]),
         ]:
@@ -275,7 +288,7 @@ class OwnPolicies(unittest.TestCase):
         self.assertEqual({bucket["mode"] for bucket in plan.buckets}, {"copy"})
         self.assertEqual(dv.predict(plan)[0].step_us, plan.step_us)
         found = dv.explore("resnet50", "a100x8", policies=["ddp", pairs])
-        row = next(row for row in found.rows if row.policy == "pairs.json")
+        row = next(row for row in found.rows if row.policy == "pairs")
         self.assertEqual(row.buckets, 81)
 
     def test_the_groups_of_a_known_policy_cost_what_it_costs(self):
@@ -396,9 +409,7 @@ class Evaluations(unittest.TestCase):
         ask = dv.Evaluator()
         found = dv.explore("resnet50", "a100x8", policies=["ddp", "threshold:cap=8MiB", "sharded", "exact"])
         for row in found.rows:
-            if not row.spec:
-                continue
-            self.assertEqual(ask(workload="resnet50", cluster="a100x8", policy=row.spec).step_us, row.step_us, row.spec)
+            self.assertEqual(ask(workload="resnet50", cluster="a100x8", policy=row.policy).step_us, row.step_us, row.policy)
 
     def test_the_command_answers_line_by_line(self):
         lines = [{"id": 7, "workload": "resnet50", "cluster": "a100x8", "policy": "ddp:torch=2.14,cap=8MiB"},
@@ -420,6 +431,24 @@ class Evaluations(unittest.TestCase):
         ask = dv.Evaluator()
         for line, answer in zip(lines, answers):
             self.assertEqual(json.loads(ask.answer(json.dumps(line))), answer)
+
+    def test_a_line_has_the_same_keys_through_every_door(self):
+        said = json.loads(dv.Evaluator().answer('{"workload": "mlp", "xxxxxxxxxxxxxxxx": 1}'))["error"]
+        keys = set(said.split("known keys: ")[1].split(", "))
+        self.assertGreater(len(keys), 10)
+        page = (SOURCE / "docs" / "agents.md").read_text(encoding="utf-8")
+        table = page.split("| key | what it says |\n| --- | --- |\n")[1].split("\n\n")[0]
+        self.assertEqual({key for row in table.splitlines() for key in re.findall(r"`(\w+)`", row.split("|")[1])}, keys)
+        self.assertEqual(set(re.findall(r'"(\w+)"', mcp.evaluate.__doc__)) - {"answers", "error"}, keys)
+        lines = [{"workload": "mlp", key: {}} for key in sorted(keys)]  # an object is right for none of them
+        answers = mcp.evaluate(lines)["answers"]
+        printed = told("evaluate", input="\n".join(map(json.dumps, lines))).stdout.splitlines()
+        for line, answer, row in zip(lines, answers, printed):
+            self.assertEqual(json.loads(row), answer)
+            self.assertNotIn("unknown key", answer["error"])
+            with self.assertRaises(dv.InputError) as raised:
+                dv.Evaluator()(**line)
+            self.assertEqual(str(raised.exception), answer["error"])
 
     def test_a_job_is_that_of_explore(self):
         job = dv.Job("llama3_8b", dp_shard=8, seq=8192, gbs=8)

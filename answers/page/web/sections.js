@@ -173,7 +173,7 @@ function diagnosisSection(diagnosis) {
 
 function exploreSection(explore) {
   const best = explore.best.step_us / explore.best.micro_steps;
-  const rows = explore.rows.map((row) => [[row.spec, "text code"], row.buckets, ms(row.step_us), ms(row.exposed_us),
+  const rows = explore.rows.map((row) => [[row.policy, "text code"], row.buckets, ms(row.step_us), ms(row.exposed_us),
     percent(row.step_us / row.micro_steps / best - 1), [row.in_words, "text"]]);
   return section("policies", "Every policy that was tried", [
     element("p", {}, kindOf("simulated"), ` ${counted(explore.rows.length, "row")}; those with several micro-steps are compared by the time of one.`),
