@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
+#include <set>
 
 #include "base/decimal.h"
 #include "base/error.h"
@@ -34,6 +36,38 @@ std::string cut_inside(const std::string& text, std::size_t width) {
   if (text.size() <= width || width < 8) return cut(text, width);
   const std::size_t tail = width / 3;
   return text.substr(0, width - 2 - tail) + ".." + text.substr(text.size() - tail);
+}
+
+// "fsdp:bl..backward=2,res..": its beginning, then the option with the letter at `where`, which
+// is seen.
+std::string cut_before(const std::string& text, std::size_t width, std::size_t where) {
+  const std::size_t head = width / 4;
+  const std::size_t room = width - head - 2;
+  const std::size_t least = where + 3 - std::min(where + 3, room);
+  const std::size_t option = where == 0 ? 0 : text.find_last_of(":,", where - 1) + 1;
+  const std::size_t begin = std::max(least, option);  // 0: none is before it
+  if (begin <= head + 2) return cut(text, width);
+  return text.substr(0, head) + ".." + cut(text.substr(begin), room);
+}
+
+// The names of rows, cut: those that differ are cut where they do, rather than look alike.
+std::vector<std::string> cut_apart(const std::vector<std::string>& names, std::size_t width) {
+  constexpr int kRounds = 8;  // each goes on to where those differ that are alike still
+  std::vector<std::string> cuts;
+  for (const std::string& name : names) cuts.push_back(cut_inside(name, width));
+  for (int round = 0; round < kRounds && width >= kShortestText; ++round) {
+    std::map<std::string, std::set<std::string>> alike;
+    for (std::size_t i = 0; i < names.size(); ++i) alike[cuts[i]].insert(names[i]);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const std::set<std::string>& group = alike[cuts[i]];
+      if (group.size() < 2) continue;
+      // Of sorted texts the first and the last have the least in common.
+      const auto differ = std::ranges::mismatch(*group.begin(), *group.rbegin()).in1;
+      const auto where = static_cast<std::size_t>(differ - group.begin()->begin());
+      cuts[i] = cut_before(names[i], width, std::min(where, names[i].size()));
+    }
+  }
+  return cuts;
 }
 
 std::size_t longest_word(const std::string& text) {
@@ -167,8 +201,7 @@ template <class CellOf>
 std::string line_of(const Texts& texts, const Layout& layout, const CellOf& cell_of) {
   std::string line;
   for (const std::size_t i : layout.shown) {
-    const std::string text =
-        i == 0 ? cut_inside(cell_of(i), layout.width[i]) : cut(cell_of(i), layout.width[i]);
+    const std::string text = cut(cell_of(i), layout.width[i]);
     const std::string blanks(layout.width[i] - text.size(), ' ');
     if (i != layout.shown.front()) line += std::string(kGap, ' ');
     line += texts.columns[i].is_text ? text + blanks : blanks + text;
@@ -320,8 +353,15 @@ TableText text_of(const Table& table, std::size_t room) {
   const Layout layout = layout_of(texts, room);
   TableText result;
   if (texts.has_titles) result.lines = title_lines(texts, layout);
+  std::vector<std::string> names;
+  if (!layout.shown.empty()) {
+    const std::size_t first = layout.shown.front();
+    names = cut_apart(texts.columns[first].cells, layout.width[first]);
+  }
   for (std::size_t row = 0; row < table.rows.size(); ++row) {
-    const auto cell_of = [&](std::size_t i) { return texts.columns[i].cells[row]; };
+    const auto cell_of = [&](std::size_t i) {
+      return i == layout.shown.front() ? names[row] : texts.columns[i].cells[row];
+    };
     result.lines.push_back({line_of(texts, layout, cell_of), table.rows[row].tone});
   }
   for (std::size_t i = 0; i < texts.columns.size(); ++i) {

@@ -324,5 +324,33 @@ TEST(TextTable, BreaksTitlesThenSparesColumnsThenCutsTexts) {
             "(wider than 40 columns shows number)\n");
 }
 
+// Their beginnings and ends tell the last four apart, and not the first three.
+TEST(TextTable, NamesThatDifferAreCutWhereTheyDo) {
+  cli::TextTable table({"policy", "step ms"});
+  for (const char* const name :
+       {"fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=1,backward=1",
+        "fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=2,backward=1",
+        "fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=1,backward=12,k=2,backward=1",
+        "fsdp:mode=copy,wait=first-use,backward=1",
+        "exact:wait=first-use,scope=all-that-there-is,sync=1",
+        "exact:wait=first-use,scope=all-that-there-is,sync=2", "ddp"}) {
+    table.add({name, "1.00"});
+  }
+  ::setenv("COLUMNS", "40", 1);
+  std::ostringstream out;
+  table.print(out);
+  ::setenv("COLUMNS", "400", 1);
+  EXPECT_EQ(out.str(),
+            "                                    step\n"
+            "policy                                ms\n"
+            "fsdp:mod..forward=1,backward=1      1.00\n"
+            "fsdp:mod..forward=2,backward=1      1.00\n"
+            "fsdp:mod..forward=1,backward=12,..  1.00\n"
+            "fsdp:mode=copy,wait=f..,backward=1  1.00\n"
+            "exact:wait=first-use,..e-is,sync=1  1.00\n"
+            "exact:wait=first-use,..e-is,sync=2  1.00\n"
+            "ddp                                 1.00\n");
+}
+
 }  // namespace
 }  // namespace dovetail::testing
