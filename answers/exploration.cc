@@ -116,6 +116,7 @@ Exploration explore(predict::InputOptions given, const SweepOptionsOf& options_o
   predict::Inputs inputs = predict::load_inputs(given);
   search::Planner planner(std::move(inputs.program), inputs.machine.costs);
   search::SweepOptions asked = options_of(planner.program());
+  if (inputs.recorded) asked.recorded = search::recorded_run(planner.program(), *inputs.recorded);
   asked.capacity = inputs.machine.capacity();
   Sweep sweep = run(planner, asked);
   Exploration found{.given = std::move(given),
@@ -123,6 +124,12 @@ Exploration explore(predict::InputOptions given, const SweepOptionsOf& options_o
                     .capacity = asked.capacity,
                     .planner = std::move(planner),
                     .sweep = std::move(sweep)};
+  found.recorded = inputs.recorded;
+  if (inputs.bounds) {
+    found.answer =
+        search::recorded_answer(found.planner, *inputs.bounds, *inputs.recorded, found.sweep);
+    if (found.answer && !found.given.what_if.nothing()) found.answer->recorded.reset();
+  }
   found.now = search::row_of_now(found.sweep, found.planner.program());
   add_notes(found, inputs.machine);
   if (found.sweep.interrupted) return found;

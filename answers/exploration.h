@@ -22,7 +22,9 @@
 #include "answers/step_range.h"
 #include "base/units.h"
 #include "schedule/plan_json.h"
+#include "models/workloads/profile.h"
 #include "search/planner.h"
+#include "search/recorded.h"
 #include "search/sweep.h"
 #include "sim/interval.h"
 
@@ -36,6 +38,9 @@ struct Exploration {
   std::optional<predict::HostBound> host_bound = std::nullopt;  // of the best row
   // Rows that cannot be told from the best; empty of a machine that was measured.
   std::vector<bool> alike = {};
+  std::optional<models::RecordedStep> recorded = std::nullopt;  // the step as it was recorded
+  // Of that step on its own machine: its gain, and whether it can be told.
+  std::optional<search::RecordedAnswer> answer = std::nullopt;
   // The fastest row of those that can be set, where that is not the best as no gain can be told.
   std::optional<std::size_t> fastest = std::nullopt;
   std::optional<std::size_t> now = std::nullopt;  // the row of what there is now, if it was tried

@@ -89,11 +89,18 @@ models::Workload workload_of(const std::string& name, std::optional<std::int64_t
   }
 }
 
-// That of the options, on the ranks that they ask for; else, where it has none of its own, on `world`.
+// That of the options, on the ranks that they ask for; else, where it has none of its own, on `world`. A file is laid out on
+// those of --world, as a model of the zoo is made for them.
 models::Workload workload_of(const InputOptions& options, std::optional<std::int64_t> world) {
-  if (!options.layout) return workload_of(options.workload, world, options.data_dir);
+  std::optional<schedule::DataParallel> layout = options.layout;
+  const bool is_file =
+      !given_or_shipped(options.workload, options.data_dir + "/workloads").empty();
+  if (!layout && options.world && is_file && options.split.stages == 1) {
+    layout = schedule::DataParallel{.dp = *options.world};
+  }
+  if (!layout) return workload_of(options.workload, world, options.data_dir);
   models::Workload workload = workload_of(options.workload, std::nullopt, options.data_dir);
-  models::lay_out(workload, options.workload, *options.layout);
+  models::lay_out(workload, options.workload, *layout);
   return workload;
 }
 
@@ -137,11 +144,13 @@ Inputs on_machine_of_profile(const InputOptions& options) {
   }
   schedule::PlanSummary summary = summary_of(options, workload);
   summary.cluster = profile.own_costs->machine;
+  models::take(*profile.own_costs, workload.program);
   ask_of_profile(options.what_if, *profile.own_costs);
   profile.notes.insert(profile.notes.end(), profile.own_notes.begin(), profile.own_notes.end());
   return {.program = std::move(workload.program),
           .machine = {.costs = *std::move(profile.own_costs), .notes = std::move(profile.notes)},
-          .summary = std::move(summary)};
+          .summary = std::move(summary),
+          .recorded = std::move(workload.recorded)};
 }
 
 Inputs from_own_machine(const InputOptions& options) {
@@ -157,10 +166,16 @@ Inputs from_own_machine(const InputOptions& options) {
   schedule::PlanSummary summary = summary_of(options, workload);
   summary.cluster = workload.own_costs->machine;
   ask_of_profile(options.what_if, *workload.own_costs);
+  if (workload.own_bounds) {
+    apply(options.what_if, workload.own_bounds->cheap);
+    apply(options.what_if, workload.own_bounds->dear);
+  }
   return {
       .program = std::move(workload.program),
       .machine = {.costs = *std::move(workload.own_costs), .notes = std::move(workload.own_notes)},
-      .summary = std::move(summary)};
+      .summary = std::move(summary),
+      .recorded = std::move(workload.recorded),
+      .bounds = std::move(workload.own_bounds)};
 }
 
 // The compute of another machine in place of the cluster's own, measured or not, and what collectives take from it.
@@ -404,7 +419,8 @@ Inputs load_inputs(const InputOptions& given) {
   summary.link = machine.link();
   return {.program = std::move(workload.program),
           .machine = std::move(machine),
-          .summary = std::move(summary)};
+          .summary = std::move(summary),
+          .recorded = std::move(workload.recorded)};
 }
 
 namespace {

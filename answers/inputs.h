@@ -21,6 +21,7 @@
 #include "models/costs/costs.h"
 #include "models/costs/what_if.h"
 #include "models/networks/job.h"
+#include "models/workloads/profile.h"
 #include "schedule/data_parallel.h"
 #include "schedule/lower/pipeline/assign.h"
 #include "schedule/plan_json.h"
@@ -58,6 +59,8 @@ struct Inputs {
   schedule::Program program;
   Machine machine;
   schedule::PlanSummary summary;  // of a plan that is made of them, without what is predicted
+  std::optional<models::RecordedStep> recorded = std::nullopt;  // of a recorded step: what it runs now
+  std::optional<models::CostBounds> bounds = std::nullopt;  // of a recorded step on the machine that it was recorded on
 };
 
 // With a cluster that has a unit kernel (a calibrated CPU), timed work is replaced by stand-ins

@@ -101,6 +101,8 @@ struct JobFigures {
 struct Outcome {
   std::string policy = {};  // as --policy takes it; "" for buckets that somebody named
   Duration step{};          // of one update of the parameters, in steady state
+  // Of a recorded step: what the buckets that it was recorded with take here; absent: nothing was recorded.
+  std::optional<Duration> now = std::nullopt;
   std::int32_t micro_steps = 1;
   std::size_t buckets = 0;
   std::optional<predict::StepRange> range = std::nullopt;  // absent: not known of such steps

@@ -17,6 +17,7 @@
 #include "models/networks/program.h"
 #include "models/networks/text.h"
 #include "schedule/policies/policies.h"
+#include "search/recorded.h"
 
 namespace dovetail::answers {
 namespace {
@@ -94,6 +95,10 @@ void Site::make_planner() {
   resident_.emplace(program);
   gradients_ = {.element = schedule::element_size(owed_->all.front().dtype),
                 .ranks = program.group(owed_->all.front().group).size()};
+  if (inputs_->recorded) {
+    const auto run = search::recorded_run(program, *inputs_->recorded);
+    if (run) now_ = Duration(planner_->evaluate(run->schedule).step_ns);
+  }
   if (inputs_->machine.cluster) error_ = predict::public_error(*inputs_->machine.cluster, program);
 }
 
@@ -211,6 +216,7 @@ Outcome Site::weigh(const Question& question) {
   found.told = told_to(*question.target, candidate);
   if (!candidate.plan) found.policy = schedule::to_string(candidate.spec);
   found.step = Duration(candidate.summary.step_ns);
+  found.now = now_;
   found.micro_steps = candidate.schedule.merge.micro_steps;
   found.buckets = candidate.buckets();
   if (error_ != nullptr) found.range = predict::step_range(*error_, found.step);

@@ -321,7 +321,7 @@ void print_buckets(std::ostream& out, const BucketAdvice& advice) {
   TextTable table({"setting", "buckets", "gain", "interval"});
   for (const BucketSetting& setting : advice.settings) {
     table.add({short_setting(setting) + (setting.is_default ? "  (default)" : ""),
-               std::to_string(setting.ends.size()), plain_ms(setting.gain.middle),
+               std::to_string(setting.schedule.buckets.size()), plain_ms(setting.gain.middle),
                interval(setting.gain)});
   }
   table.print(out);

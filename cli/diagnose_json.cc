@@ -146,7 +146,7 @@ ordered_json buckets_json(const diagnose::BucketAdvice& advice) {
   ordered_json settings = ordered_json::array();
   for (const diagnose::BucketSetting& setting : advice.settings) {
     ordered_json entry = {{"setting", setting.setting},
-                          {"buckets", setting.ends.size()},
+                          {"buckets", setting.schedule.buckets.size()},
                           {"is_recorded", setting.is_recorded}};
     entry.update(gain_json(setting.gain));
     settings.push_back(std::move(entry));

@@ -188,8 +188,9 @@ Members outcome_json(const answers::Outcome& found) {
   all.add("origin", json_of("simulated"s));
   if (found.job) all.add("job", json_of(found.job->job));
   all.add("policy", found.policy.empty() ? kNull : json_of(found.policy))
-      .add("step_us", json_of(found.step))
-      .add("interval", found.range ? json_of(*found.range) : kNull)
+      .add("step_us", json_of(found.step));
+  if (!found.job) all.add("now_us", json_of(found.now));
+  all      .add("interval", found.range ? json_of(*found.range) : kNull)
       .add("exposed_us", json_of(found.exposed.total));
   if (found.job) {
     all.add("exposed", exposed_json(found.exposed))

@@ -16,6 +16,24 @@ using nlohmann::ordered_json;
 using search::Sweep;
 using search::SweepRow;
 
+// What there is now, and, of a step that was recorded on this machine, the gain of the best row against it.
+ordered_json now_json(const Exploration& one) {
+  if (!one.now) return nullptr;
+  const SweepRow& row = one.sweep.rows[*one.now];
+  ordered_json object = {{"step_us", to_us(compared_step(row))},
+                         {"in_words", row_words(row)},
+                         {"is_recorded", row.is_recorded}};
+  object["recorded_step_us"] = one.recorded ? ordered_json(to_us(one.recorded->step)) : nullptr;
+  object["gain"] = nullptr;
+  if (const std::optional<search::RecordedAnswer>& answer = one.answer) {
+    object["gain"] = {{"gain_us", to_us(answer->gain.middle)},
+                      {"gain_low_us", to_us(answer->gain.low)},
+                      {"gain_high_us", to_us(answer->gain.high)},
+                      {"is_told", answer->is_told()}};
+  }
+  return object;
+}
+
 ordered_json pair_json(const Exploration& one) {
   const SweepRow& best = one.sweep.rows[one.sweep.best];
   const SweepRow* const ddp = default_of_ddp(one.sweep);
@@ -61,6 +79,7 @@ std::string sweep_json(const Exploration& one) {
       {"notes", std::move(notes)},
       {"rows", std::move(rows)},
       {"best", std::move(best)},
+      {"now", now_json(one)},
       {"lower_bound_us", bound_us},
       {"gap_percent", sweep.lower_bound ? ordered_json(100 * sweep.gap) : nullptr},
       {"answer", answer_json(answer_of_sweep(one))},

@@ -134,8 +134,9 @@ report::Report report_of(const SweepOnPage& sweep) {
                             .exposed = Duration(best.summary.exposed_ns),
                             .lower_bound = bound};
   const std::optional<std::size_t> now = search::row_of_now(sweep.sweep, program);
+  const search::Candidate* const before = now ? &sweep.sweep.rows[*now].candidate : nullptr;
   std::optional<schedule::Policy> usual;
-  if (now) usual = sweep.sweep.rows[*now].candidate.spec;
+  if (before != nullptr && !before->plan) usual = before->spec;
   const schedule::ScheduledProgram lowered = sweep.planner.verified(best.schedule);
   const sim::SteadyState steady = predict::steady_state(lowered, sweep.planner.costs());
   report.results.push_back(sweep.json);
@@ -146,10 +147,13 @@ report::Report report_of(const SweepOnPage& sweep) {
                     .file = "plan.json",
                     .lower_bound = bound,
                     .usual = usual});
-  if (usual) {
-    const search::Planned planned = sweep.planner.plan(*usual);
+  if (before != nullptr) {
+    const search::Planned planned = sweep.planner.plan(
+        usual ? search::Start(*usual)
+              : search::Start(search::NamedSchedule{*before->plan, before->schedule}));
     add_timeline(
-        report, std::string(sweep.sweep.framework->name) + "'s default",
+        report,
+        usual ? std::string(sweep.sweep.framework->name) + "'s default" : "What was recorded",
         {.program = planned.program, .costs = sweep.planner.costs(), .steady = planned.steady});
   }
   report.next = sweep.answer.set;

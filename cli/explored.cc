@@ -41,7 +41,7 @@ Cell alike_cell(const Exploration& one, const SweepRow& row) {
 // write the file.
 std::vector<std::string> way_out(const Sweep& sweep, const InputOptions& inputs) {
   const SweepRow& best = sweep.rows[sweep.best];
-  if (best.said && best.said->by == frameworks::ToldBy::Default) return {};
+  if (best.is_recorded || (best.said && best.said->by == frameworks::ToldBy::Default)) return {};
   if (best.said && best.said->by == frameworks::ToldBy::Setting) return {best.said->paste};
   if (best.candidate.plan) {
     const std::string own = "dovetail export " + *best.candidate.plan + " --to ";
@@ -101,6 +101,7 @@ std::string rest_of_sweep(const Sweep& sweep) {
 
 std::string row_words(const SweepRow& row) {
   if (row.said) return row.said->words;
+  if (row.is_recorded) return "as recorded";
   return row.candidate.plan ? "a plan file" : frameworks::in_words(row.candidate.spec);
 }
 
@@ -203,8 +204,18 @@ Answer answer_of_sweep(const Exploration& one) {
   if (now == sweep.best && one.fastest) {
     answer.set.clear();
     answer.why_nothing = ": nothing faster than what you have can be told from it";
+  } else if (answer.set.empty() && best.is_recorded) {
+    answer.why_nothing = ": keep the buckets you have";
   } else if (answer.set.empty()) {
     answer.why_nothing = ": it is what " + std::string(sweep.framework->name) + " does by itself";
+  }
+  if (one.answer && micro_steps(best) == 1) {
+    answer.gives = search::in_words(*one.answer);
+    if (!one.answer->is_told()) {
+      answer.set.clear();
+      answer.why_nothing = ": keep the buckets you have";
+      answer.gives = "nothing that can be told: " + answer.gives;
+    }
   }
   // As diagnose says of a trace: what is gained there is less than can be told.
   constexpr double kTold = 0.99;
@@ -212,7 +223,9 @@ Answer answer_of_sweep(const Exploration& one) {
   if (one.host_bound && now && step(sweep.best) >= kTold * step(*now)) {
     answer.set.clear();
     answer.why_nothing = ": the host is what the step waits for";
-    answer.gives = "nothing that can be told: the best buckets take " + answer.gives;
+    if (!one.answer) {
+      answer.gives = "nothing that can be told: the best buckets take " + answer.gives;
+    }
     answer.left = rest_of_host_bound(*one.host_bound);
   }
   return answer;

@@ -153,6 +153,7 @@ void add_usual(search::SweepOptions& sweep, const schedule::Program& program) {
 }  // namespace
 
 std::vector<Bytes> parse_thresholds(const std::string& given, std::optional<int> count) {
+  if (given.empty() && !count) return search::usual_thresholds();
   const std::string text = given.empty() ? "0.5MiB:128MiB" : given;
   const int points = count.value_or(17);
   if (const std::size_t colon = text.find(':'); colon != std::string::npos) {

@@ -85,7 +85,8 @@ Written horovod_setting(const Chosen& chosen) {
   return {setting, setting};
 }
 
-Written horovod_list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts) {
+Written horovod_list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts,
+                            schedule::BucketMode /*mode*/) {
   return {
       "groups= with HOROVOD_DISABLE_GROUP_FUSION=1",
       "HOROVOD_DISABLE_GROUP_FUSION=1, hvd.DistributedOptimizer(..., groups=groups)  # " + counts};

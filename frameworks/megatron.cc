@@ -252,7 +252,8 @@ Written megatron_setting(const Chosen& chosen) {
   return {size, overlap + " " + size};
 }
 
-Written megatron_list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts) {
+Written megatron_list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts,
+                            schedule::BucketMode /*mode*/) {
   return {"full_param_layout=",
           "DistributedDataParallel(..., full_param_layout=layout)  # " + counts};
 }

@@ -114,7 +114,8 @@ std::vector<BucketCandidate> bucket_candidates(const Framework& framework,
 
 std::optional<BucketCandidate> list_candidate(const Framework& framework,
                                               const StepGradients& gradients,
-                                              std::vector<std::size_t> ends) {
+                                              std::vector<std::size_t> ends,
+                                              schedule::BucketMode mode) {
   if (framework.list == nullptr) return std::nullopt;
   std::vector<Bytes> sizes;
   std::size_t next = 0;
@@ -124,7 +125,8 @@ std::optional<BucketCandidate> list_candidate(const Framework& framework,
   }
   const Written written =
       framework.list(sizes, "buckets of " + counts_text(ends) +
-                                " parameters, in the order in which their gradients are ready");
+                                " parameters, in the order in which their gradients are ready",
+                     mode);
   BucketCandidate candidate;
   candidate.setting = written.setting;
   candidate.line = written.line;

@@ -46,9 +46,9 @@ std::vector<BucketCandidate> bucket_candidates(const Framework& framework,
 
 // These buckets, one by one, in the framework's words; nothing where it has none: DeepSpeed, and FSDP2,
 // whose groups are whole modules.
-std::optional<BucketCandidate> list_candidate(const Framework& framework,
-                                              const StepGradients& gradients,
-                                              std::vector<std::size_t> ends);
+std::optional<BucketCandidate> list_candidate(
+    const Framework& framework, const StepGradients& gradients, std::vector<std::size_t> ends,
+    schedule::BucketMode mode = schedule::BucketMode::Copy);
 
 // The buckets of the rule; with a cycle, everything that is ready at a multiple of it goes at once.
 std::vector<std::size_t> ends_of(const StepGradients& gradients, const schedule::BucketRule& rule,

@@ -168,7 +168,8 @@ Written cap_setting(const Chosen& chosen) {
 }
 
 // DDP's own list: exact in a double, as a bucket's bytes are divided by a power of two.
-Written torch_list_setting(std::span<const Bytes> sizes, const std::string& /*counts*/) {
+Written torch_list_setting(std::span<const Bytes> sizes, const std::string& /*counts*/,
+                           schedule::BucketMode mode) {
   std::string caps;
   for (const Bytes size : sizes) {
     std::array<char, 40> number{};
@@ -176,7 +177,9 @@ Written torch_list_setting(std::span<const Bytes> sizes, const std::string& /*co
                   static_cast<double>(size.count()) / (1 << 20));
     caps += (caps.empty() ? "" : ", ") + std::string(number.data());
   }
-  const std::string setting = "bucket_cap_mb_list=[" + caps + "]";
+  const std::string setting =
+      "bucket_cap_mb_list=[" + caps + "]" +
+      (mode == schedule::BucketMode::View ? ", gradient_as_bucket_view=True" : "");
   return {setting, "DistributedDataParallel(model, " + setting + ")"};
 }
 

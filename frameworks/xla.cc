@@ -101,7 +101,8 @@ Written xla_setting(const Chosen& chosen) {
   return {flag, "XLA_FLAGS=\"" + flag + "\""};
 }
 
-Written xla_list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts) {
+Written xla_list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts,
+                            schedule::BucketMode /*mode*/) {
   return {"combiner_key",
           "set_xla_metadata(gradient, combiner_key=key)  # a key for each of " + counts};
 }

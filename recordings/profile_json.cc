@@ -40,6 +40,29 @@ ordered_json host_json(const models::ProfiledHost& host) {
           {"optimizer", work_json(host.optimizer)}};
 }
 
+ordered_json recorded_json(const models::Profile& profile) {
+  const models::RecordedStep& recorded = *profile.recorded;
+  ordered_json buckets = ordered_json::array();
+  for (const std::vector<std::size_t>& bucket : recorded.buckets) {
+    ordered_json names = ordered_json::array();
+    for (const std::size_t place : bucket) names.push_back(profile.gradients[place].name);
+    buckets.push_back(std::move(names));
+  }
+  ordered_json object = {{"step_us", to_us(recorded.step)}};
+  if (recorded.replayed) object["replayed_us"] = to_us(*recorded.replayed);
+  if (!recorded.framework.empty()) object["framework"] = recorded.framework;
+  object["mode"] = recorded.is_copied ? "copy" : "view";
+  if (recorded.micro_steps > 1) object["micro_steps"] = recorded.micro_steps;
+  if (recorded.call_low != profile.bucket_call) {
+    object["bucket_call_low_us"] = to_us(recorded.call_low);
+  }
+  if (recorded.call_high != profile.bucket_call) {
+    object["bucket_call_high_us"] = to_us(recorded.call_high);
+  }
+  object["buckets"] = std::move(buckets);
+  return object;
+}
+
 }  // namespace
 
 std::string profile_to_json(const models::Profile& profile, const std::string& what) {
@@ -67,6 +90,7 @@ std::string profile_to_json(const models::Profile& profile, const std::string& w
                          {"gradients", std::move(gradients)}}}};
   if (profile.bucket_call > Duration{}) root["bucket_call_us"] = to_us(profile.bucket_call);
   if (profile.host) root["host"] = host_json(*profile.host);
+  if (profile.recorded) root["recorded"] = recorded_json(profile);
   if (profile.collectives) {
     ordered_json points = ordered_json::array();
     for (const models::CollectivePoint& point : profile.collectives->points) {

@@ -245,6 +245,12 @@ Work read_work(JsonObject object, DType dtype, const Names<GroupId>& groups) {
   return work;
 }
 
+std::optional<Duration> read_time(JsonObject& object, std::string_view key) {
+  object.ignore(key);  // known even when absent
+  if (!object.has(key)) return std::nullopt;
+  return from_us(object.number(key, 0, kLongestWorkUs));
+}
+
 Op read_op(JsonObject object, Names<OpId>& ops, const Names<TensorId>& tensors,
            const Names<GroupId>& groups) {
   Op op;
@@ -258,6 +264,7 @@ Op read_op(JsonObject object, Names<OpId>& ops, const Names<TensorId>& tensors,
   if (object.has("effect")) op.effect = read_effect(object.object("effect"));
   op.stage = static_cast<std::int32_t>(object.integer_or("stage", 0, 0, kLargestNumber));
   op.micro_step = static_cast<std::int32_t>(object.integer_or("micro_step", 0, 0, kLargestNumber));
+  op.issue = read_time(object, "issue_us");
   object.done();
   return op;
 }
@@ -394,6 +401,7 @@ ordered_json op_to_value(const Program& program, const Op& op) {
   if (!effect.is_null()) value["effect"] = std::move(effect);
   if (op.stage != 0) value["stage"] = op.stage;
   if (op.micro_step != 0) value["micro_step"] = op.micro_step;
+  if (op.issue) value["issue_us"] = to_us(*op.issue);
   return value;
 }
 
@@ -442,6 +450,7 @@ Program program_from_json(JsonObject object) {
   if (object.has("stage_map")) program.stage_map = object.one_of<StageMap>("stage_map");
   program.micro_steps =
       static_cast<std::int32_t>(object.integer_or("micro_steps", 1, 1, kMostUnrolledSteps));
+  program.bucket_call = read_time(object, "bucket_call_us");
   object.done();
   const std::vector<std::string> wrong = problems(program);
   if (!wrong.empty()) object.value().fail(wrong.front());
@@ -473,6 +482,7 @@ ordered_json program_to_value(const Program& program) {
   if (program.stages != 1) value["stages"] = program.stages;
   if (program.stage_map != StageMap::Loop) value["stage_map"] = to_string(program.stage_map);
   if (program.micro_steps != 1) value["micro_steps"] = program.micro_steps;
+  if (program.bucket_call) value["bucket_call_us"] = to_us(*program.bucket_call);
   return value;
 }
 

@@ -86,6 +86,11 @@ class Sweeper {
 
  private:
   void add_all() {
+    if (options_.recorded) {
+      watch_.begins("as recorded");
+      add_recorded(*options_.recorded);
+      if (sweep_.interrupted) return;
+    }
     for (const NamedSchedule& plan : options_.plans) {
       watch_.begins(plan.name);
       planner_.add_start(plan.schedule);
@@ -101,6 +106,18 @@ class Sweeper {
       if (sweep_.interrupted) return;
     }
     if (options_.chosen == SweepOptions::Chosen::Named) add_nearest();
+  }
+
+  // It needs nothing to be set where the framework is the one that ran it.
+  void add_recorded(const RecordedRun& run) {
+    SweepRow row{planner_.evaluate(NamedSchedule{"as recorded", run.schedule}), {}, {}, {}};
+    row.is_recorded = true;
+    const bool is_its_own = !run.framework.empty() && options_.framework->id.starts_with(run.framework);
+    if (is_its_own) {  // an older version, too
+      row.said = frameworks::Said{.words = std::string(options_.framework->name) + " as recorded",
+                                  .by = frameworks::ToldBy::Default};
+    }
+    add(std::move(row));
   }
 
   // What a search found, and how many candidates it simulated.
@@ -431,6 +448,10 @@ std::optional<schedule::Policy> policy_of_now(const Policy& wanted,
 }
 
 std::optional<std::size_t> row_of_now(const Sweep& sweep, const schedule::Program& program) {
+  const auto recorded = std::ranges::find(sweep.rows, true, &SweepRow::is_recorded);
+  if (recorded != sweep.rows.end()) {
+    return static_cast<std::size_t>(recorded - sweep.rows.begin());
+  }
   const std::vector<SweptPolicy> usual = usual_policies(*sweep.framework, program);
   const auto is_now = [&](const SweepRow& row) {
     if (row.candidate.plan || micro_steps(row) != micro_steps(sweep.rows[sweep.best])) return false;
@@ -470,7 +491,7 @@ Policy at_size(const SweptPolicy& policy, Bytes threshold, const schedule::Progr
 }
 
 std::int64_t row_count(const SweepOptions& options) {
-  std::size_t rows = options.plans.size();
+  std::size_t rows = options.plans.size() + (options.recorded ? 1 : 0);
   for (const SweptPolicy& policy : options.policies) {
     rows += policy.sizes == SweptPolicy::Sizes::Each ? options.thresholds.size() : 1;
   }
@@ -492,6 +513,11 @@ std::vector<Bytes> log_range(Bytes low, Bytes high, int points) {
     range.insert(std::clamp(Bytes(std::llround(std::exp(at))), low, high));
   }
   return {range.begin(), range.end()};
+}
+
+std::vector<Bytes> usual_thresholds() {
+  constexpr int kPoints = 17;
+  return log_range(kib(512), mib(128), kPoints);
 }
 
 std::vector<Bytes> thresholds_for(const Policy& spec, const schedule::Program& program,

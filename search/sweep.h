@@ -75,6 +75,12 @@ schedule::Policy at_size(const SweptPolicy& policy, Bytes threshold,
 // PyTorch's DDP where none has.
 const frameworks::Framework& framework_of(const std::vector<SweptPolicy>& policies);
 
+// What a job runs now, where that was recorded (recorded.h): a Schedule, and whose it is by its id; "": unknown.
+struct RecordedRun {
+  schedule::Schedule schedule;
+  std::string framework;
+};
+
 struct SweepOptions {
   // Who chose the policies. Of those that somebody named any can be best; of the comparable ones those that
   // shard updates, which is another training job, are compared but are not best, unless the framework does
@@ -85,6 +91,7 @@ struct SweepOptions {
   std::vector<SweptPolicy> policies;
   std::vector<NamedSchedule> plans =
       {};                         // a row for each, first; policy exact climbs from them too
+  std::optional<RecordedRun> recorded = std::nullopt;  // a row before all others
   std::vector<Bytes> thresholds;  // rising, at least one
   Chosen chosen = Chosen::Comparable;
   std::optional<Bytes> capacity = std::nullopt;  // of a device, where it is known
@@ -106,6 +113,7 @@ struct SweepRow {
   // How the framework is told; nothing: it does not do this. Then the candidate is the policy as it stands,
   // otherwise what the framework makes of it.
   std::optional<frameworks::Said> said;
+  bool is_recorded = false;  // SweepOptions::recorded
   bool is_changed = false;  // the framework makes something else of the policy than it says
   std::optional<Bound> bound = std::nullopt;  // where its search found one
   Bytes resident = {};  // what a rank keeps all step long (schedule/resident.h)
@@ -128,8 +136,8 @@ struct Sweep {
   std::vector<std::string> left_out;  // policies, and steps of them, that do not apply, and why
 };
 
-// What the framework does by itself, with as many micro-steps as the best: what a reader has now. Nothing where it was not
-// tried.
+// What a reader has now: what was recorded; else what the framework does by itself, with as many micro-steps as the best.
+// Nothing where neither was tried.
 std::optional<std::size_t> row_of_now(const Sweep& sweep, const schedule::Program& program);
 
 // The same for somebody who thinks about this policy.
@@ -144,6 +152,9 @@ double step_ns(const SweepRow& row);
 // Sizes from low to high, spaced evenly in their logarithm; rising and distinct, so at most `points`.
 // REQUIRES: 1 B <= low <= high, points >= 2.
 std::vector<Bytes> log_range(Bytes low, Bytes high, int points);
+
+// The sizes that are tried where nobody names any.
+std::vector<Bytes> usual_thresholds();
 
 // Those of the thresholds that leave a sharded policy, which cuts tensors, few buckets; of other policies all.
 inline constexpr std::int64_t kMostCutBuckets = 1024;

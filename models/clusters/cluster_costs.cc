@@ -228,7 +228,7 @@ Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
   if (const auto scale = cluster.passes.find(PassKind::Scale); scale != cluster.passes.end()) {
     costs.scales = scale->second;
   }
-  costs.host = cluster.host;
+  costs.host = recorded_host(program).value_or(cluster.host);
   if (!cluster.contention.none()) costs.contention_by_class = {contention_of(cluster)};
   apply(cluster.what_if, costs);
   return costs;

@@ -26,6 +26,7 @@ double repetitions_of(const UnitKernel& unit, const schedule::TimedWork& timed) 
 
 StandIn stand_in(const schedule::Program& program, const Cluster& cluster) {
   StandIn result{.program = program};
+  result.program.bucket_call.reset();
   for (schedule::Op& op : result.program.ops) {
     const auto* timed = std::get_if<schedule::TimedWork>(&op.work);
     if (timed == nullptr) continue;
@@ -45,6 +46,7 @@ StandIn stand_in(const schedule::Program& program, const Cluster& cluster) {
     }
     work.count *= std::llround(repetitions);
     op.work = work;
+    op.issue.reset();
     ++result.replaced;
   }
   return result;

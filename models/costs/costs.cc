@@ -29,6 +29,19 @@ Duration Costs::issue(const schedule::Op& what) const {
   return original->cost.host.value_or(host.run_op);
 }
 
+std::optional<HostModel> recorded_host(const schedule::Program& program) {
+  const bool runs_ahead = std::ranges::any_of(
+      program.ops, [](const schedule::Op& op) { return op.issue.has_value(); });
+  if (!runs_ahead && !program.bucket_call) return std::nullopt;
+  return HostModel{.kind = runs_ahead ? HostModel::Kind::Async : HostModel::Kind::Inline,
+                   .collective = program.bucket_call.value_or(Duration{})};
+}
+
+void take(Costs& costs, const schedule::Program& program) {
+  costs.ops = OpCosts(costs.ops.model(), program);
+  costs.host = recorded_host(program).value_or(costs.host);
+}
+
 std::string title_of(const CollectiveKey& key) {
   return std::string(to_string(key.collective)) + " over " + std::to_string(key.ranks) + " ranks" +
          (key.nodes > 0 ? " on " + counted(key.nodes, "node") : "");

@@ -137,6 +137,7 @@ std::optional<OpModel::Measured> OpModel::measured(const schedule::Op& op) const
 
 OpCost OpModel::price(const schedule::Op& op) const {
   OpCost cost = by_rules(op);
+  cost.host = op.issue;
   const Duration longest = std::ranges::max(cost.by_class);
   if (longest <= kLongestTime) return cost;
   throw InputError("cluster " + machine + ": op " + op.name + " would take " +

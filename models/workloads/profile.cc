@@ -97,6 +97,55 @@ std::vector<std::string> read_conditions(JsonObject object) {
   return reasons;
 }
 
+std::vector<std::vector<std::size_t>> read_buckets(const JsonArray& array, const Profile& profile) {
+  std::map<std::string, std::size_t> places;
+  for (const ProfiledGradient& gradient : profile.gradients) {
+    places.emplace(gradient.name, places.size());
+  }
+  std::vector<std::vector<std::size_t>> buckets;
+  std::set<std::size_t> seen;
+  for (const JsonValue value : array) {
+    std::vector<std::size_t>& bucket = buckets.emplace_back();
+    for (const JsonValue name : value.array()) {
+      const auto found = places.find(name.string());
+      if (found == places.end() || !seen.insert(found->second).second) {
+        name.fail("expected a gradient of the profile, once, found \"" + name.string() + "\"");
+      }
+      bucket.push_back(found->second);
+    }
+    if (bucket.empty()) value.fail("expected at least one gradient");
+  }
+  if (seen.size() != places.size()) {
+    array.value().fail("expected each of the " + std::to_string(places.size()) +
+                       " gradients in a bucket, found " + std::to_string(seen.size()));
+  }
+  return buckets;
+}
+
+RecordedStep read_recorded(JsonObject object, const Profile& profile) {
+  constexpr std::array<std::string_view, 2> kModes = {"copy", "view"};
+  for (const std::string_view key : {"replayed_us", "bucket_call_low_us", "bucket_call_high_us"}) {
+    object.ignore(key);  // known even when absent
+  }
+  RecordedStep recorded;
+  recorded.step = from_us(object.number("step_us", 0.001, kLongestUs));
+  if (object.has("replayed_us")) recorded.replayed = time_at(object, "replayed_us");
+  recorded.framework = object.string_or("framework", "");
+  recorded.is_copied = object.at("mode").word(kModes) == 0;
+  recorded.micro_steps = object.integer_or("micro_steps", 1, 1, 1 << 16);
+  recorded.call_low = recorded.call_high = profile.bucket_call;
+  const double call = to_us(profile.bucket_call);
+  if (object.has("bucket_call_low_us")) {
+    recorded.call_low = from_us(object.number("bucket_call_low_us", 0, call));
+  }
+  if (object.has("bucket_call_high_us")) {
+    recorded.call_high = from_us(object.number("bucket_call_high_us", call, kLongestUs));
+  }
+  recorded.buckets = read_buckets(object.array("buckets"), profile);
+  object.done();
+  return recorded;
+}
+
 void read_profile_section(JsonObject object, Profile& profile) {
   profile.by_rank.push_back(read_step(object));
   if (object.has("rank1")) {
@@ -263,6 +312,9 @@ class ProfileProgram {
   schedule::Program build() {
     program_.name = profile_.name;
     program_.world_size = profile_.world_size;
+    if (profile_.host || profile_.bucket_call > Duration{}) {
+      program_.bucket_call = profile_.bucket_call;
+    }
     program_.groups.push_back({GroupId{0}, "dp", {}});
     for (std::int32_t rank = 0; rank < profile_.world_size; ++rank) {
       program_.groups[0].ranks.push_back(Rank{rank});
@@ -321,6 +373,7 @@ class ProfileProgram {
     }
     if (profile_.host) forward = {profile_.host->forward.compute};
     add_op("forward", schedule::Phase::Forward, std::move(forward), {}, {loss_});
+    if (profile_.host) program_.ops.back().issue = profile_.host->forward.issue;
   }
 
   // One op per gradient, which ends when the gradient is ready, and one for what follows the last.
@@ -344,6 +397,7 @@ class ProfileProgram {
       if (gradient.work) work = {gradient.work->compute};
       add_op(gradient.name + ".backward", schedule::Phase::Backward, std::move(work), {loss_},
              {gradients_.back()});
+      if (gradient.work) program_.ops.back().issue = gradient.work->issue;
       program_.reductions.push_back({gradients_.back(), GroupId{0}, schedule::ReduceOp::Average});
     }
     std::vector<Duration> rest;
@@ -353,6 +407,7 @@ class ProfileProgram {
     }
     if (profile_.host) rest = {profile_.host->rest.compute};
     add_op("backward.rest", schedule::Phase::Backward, std::move(rest), {loss_}, {});
+    if (profile_.host) program_.ops.back().issue = profile_.host->rest.issue;
   }
 
   // The optimizer's time, shared out by bytes. The host issues all updates with an op that takes no time, so that it does
@@ -360,6 +415,7 @@ class ProfileProgram {
   void add_optimizer() {
     if (profile_.host) {
       add_op("optimizer.begin", schedule::Phase::Optimizer, {Duration{}}, {loss_}, {});
+      program_.ops.back().issue = profile_.host->optimizer.issue;
     }
     Bytes total;
     for (const TensorId id : gradients_) total += program_.tensor(id).bytes();
@@ -373,6 +429,7 @@ class ProfileProgram {
       if (profile_.host) work = {stretched(profile_.host->optimizer.compute, share)};
       add_op(profile_.gradients[i].name + ".update", schedule::Phase::Optimizer, std::move(work),
              {gradients_[i], parameters_[i]}, {parameters_[i]});
+      if (profile_.host) program_.ops.back().issue = Duration{};
       program_.ops.back().effect = schedule::Update{.elementwise = true, .rescale = Rational(1)};
     }
   }
@@ -415,6 +472,7 @@ Profile read_profile(const JsonFile& file) {
   }
   if (root.has("bucket_call_us")) profile.bucket_call = time_at(root, "bucket_call_us");
   read_profile_section(root.object("profile"), profile);
+  if (root.has("recorded")) profile.recorded = read_recorded(root.object("recorded"), profile);
   if (root.has("no_communication_step")) {
     profile.baseline = read_baseline(root.object("no_communication_step"), profile.by_rank);
   }
@@ -455,26 +513,13 @@ namespace {
 
 // The machine of the profile as far as its collectives go: an all-reduce over all ranks.
 Cluster machine_of(const Profile& profile) {
-  DOVETAIL_CHECK(profile.collectives.has_value());
   Cluster cluster;
   cluster.name = profile.name;
   cluster.ranks = profile.world_size;
+  if (!profile.collectives) return cluster;
   cluster.collectives = {
       {schedule::Collective::AllReduce, profile.world_size, 1, profile.collectives->table()}};
   return cluster;
-}
-
-}  // namespace
-
-namespace {
-
-// What the host does for each op of the Program but the updates, in their order.
-std::vector<ProfiledWork> host_work_of(const Profile& profile) {
-  std::vector<ProfiledWork> works = {profile.host->forward};
-  for (const ProfiledGradient& gradient : profile.gradients) works.push_back(*gradient.work);
-  works.push_back(profile.host->rest);
-  works.push_back(profile.host->optimizer);
-  return works;
 }
 
 // How much of the smallest all-reduce's time is processor time of the host, where collectives slow compute down by this
@@ -486,19 +531,14 @@ double processor_share(double slowdown) {
   return std::clamp((slowdown - kNoise) / (kHostMovesBytes - kNoise), 0.0, 1.0);
 }
 
-void add_host(Costs& costs, const Profile& profile, const schedule::Program& program) {
-  costs.host.kind = HostModel::Kind::Async;
-  const std::vector<ProfiledWork> works = host_work_of(profile);
-  for (std::size_t i = 0; i < works.size(); ++i) {
-    OpCost cost = costs.ops.cost(program.ops[i]);
-    cost.host = works[i].issue;
-    costs.ops.set(program.ops[i], std::move(cost));
-  }
-}
-
 }  // namespace
 
+bool has_own_costs(const Profile& profile) {
+  return profile.collectives.has_value() || profile.world_size == 1;
+}
+
 Costs profile_costs(const Profile& profile, const schedule::Program& program) {
+  DOVETAIL_CHECK(has_own_costs(profile)) << profile.name;
   const double stretch = 1 + skew_share(profile);
   Costs costs;
   costs.machine = profile.name;
@@ -509,18 +549,39 @@ Costs profile_costs(const Profile& profile, const schedule::Program& program) {
                       program);
   costs.collectives = collective_costs(machine_of(profile), program).costs;
   costs.copies = CopyModel{{}, profile.copy_ns_per_byte};
-  costs.host.kind = HostModel::Kind::Inline;
-  costs.host.collective = profile.bucket_call;
-  if (profile.host) add_host(costs, profile, program);
+  costs.host = recorded_host(program).value_or(HostModel{.kind = HostModel::Kind::Inline});
+  const Duration least =
+      profile.collectives ? profile.collectives->points.front().isolated : Duration{};
   for (const double slowdown : profile.compute_slowdown) {
     costs.contention_by_class.push_back(
         {.compute_slowdown = slowdown,
          .collective_slowdown = 1,
-         .collective_cpu =
-             stretched(profile.collectives->points.front().isolated, processor_share(slowdown))});
+         .collective_cpu = stretched(least, processor_share(slowdown))});
   }
   costs.distinct_ranks = static_cast<std::int64_t>(profile.by_rank.size());
   return costs;
+}
+
+Duration RecordedStep::off() const {
+  constexpr std::int64_t kLeast = 200;
+  return std::max(step / kLeast, std::chrono::abs(replayed.value_or(step) - step));
+}
+
+CostBounds profile_bounds(const Profile& profile, const schedule::Program& program) {
+  DOVETAIL_CHECK(profile.recorded.has_value()) << profile.name;
+  const auto with = [&](Duration call, Duration EstimatedTime::*bound) {
+    Profile changed = profile;
+    if (changed.collectives) {
+      for (EstimatedTime& estimate : changed.collectives->estimated) {
+        estimate.time = estimate.*bound;
+      }
+    }
+    Costs costs = profile_costs(changed, program);
+    costs.host.collective = call;
+    return costs;
+  };
+  return {.cheap = with(profile.recorded->call_low, &EstimatedTime::low),
+          .dear = with(profile.recorded->call_high, &EstimatedTime::high)};
 }
 
 }  // namespace dovetail::models

@@ -17,7 +17,6 @@
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "models/networks/zoo.h"
-#include "models/workloads/profile.h"
 #include "schedule/program_json.h"
 
 namespace dovetail::models {
@@ -99,8 +98,10 @@ Workload load_profile(const JsonFile& file) {
   Workload result{.program = profile_program(profile), .own_costs = {}, .notes = {}};
   const std::vector<std::string> problems = schedule::problems(result.program);
   if (!problems.empty()) throw InputError(file.name() + ": " + problems.front());
-  if (profile.collectives) {
+  result.recorded = profile.recorded;
+  if (has_own_costs(profile)) {
     result.own_costs = profile_costs(profile, result.program);
+    if (profile.recorded) result.own_bounds = profile_bounds(profile, result.program);
   }
   for (const std::string& reason : profile.why_not_valid) {
     result.not_valid += (result.not_valid.empty() ? "" : "; ") + reason;
@@ -176,6 +177,7 @@ void lay_out(Workload& workload, const std::string& name, const schedule::DataPa
   }
   workload.program = schedule::lay_out(std::move(workload.program), degrees);
   workload.own_costs.reset();
+  workload.own_bounds.reset();
   workload.own_notes.clear();
 }
 

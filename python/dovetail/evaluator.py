@@ -31,6 +31,7 @@ class Evaluation:
     paste: Optional[str]  # the setting of the framework, where there is one
     in_words: Optional[str]
     document: Dict[str, Any] = field(repr=False)  # the whole answer
+    now_us: Optional[float] = None  # what the buckets of a recorded step take here; None where nothing was recorded
 
 
 class Evaluator:
@@ -69,7 +70,7 @@ class Evaluator:
                           lower_bound_us=found.get("lower_bound_us"), gap_percent=found.get("gap_percent"),
                           exposed_us=found.get("exposed_us"), held_bytes=memory["held_bytes"],
                           device_bytes=memory["device_bytes"], fits=memory["fits"], paste=found.get("paste"),
-                          in_words=found.get("in_words"), document=found)
+                          in_words=found.get("in_words"), document=found, now_us=found.get("now_us"))
 
     def answer(self, line: str) -> str:
         """A line of JSON to a line of JSON; an error is {"error": SENTENCE}, with "internal" where it is dovetail's own."""

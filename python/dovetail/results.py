@@ -183,6 +183,17 @@ class Exploration(OnMachine):
         return _row(PolicyRow, self.document["best"])
 
     @property
+    def now_us(self) -> Optional[float]:
+        """What there is now takes: what was recorded, else what the framework does by itself; None where neither was tried."""
+        now = self.document["now"]
+        return None if now is None else float(now["step_us"])
+
+    @property
+    def gain_us(self) -> Optional[float]:
+        """What the best gains against now; of a recorded step on its own machine it lies between document["now"]["gain"]'s ends."""
+        return None if self.now_us is None else self.now_us - self.best.step_us / self.best.micro_steps
+
+    @property
     def lower_bound_us(self) -> Optional[float]:
         """No schedule of the kinds that the bound covers is faster on this model; None where none is known."""
         found: Optional[float] = self.document["lower_bound_us"]

@@ -8,17 +8,11 @@
 #include "schedule/policies/policies.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <map>
 #include <utility>
 
 namespace dovetail::diagnose {
 namespace {
-
-// Steps with other buckets are told within half a percent: what copies, waits and calls each further bucket brings is known
-// of the recorded buckets only.
-Duration tellable(Duration step) { return step / 200; }
 
 StepGradients gradients_of(const TracedWorkload& workload, std::int64_t ranks) {
   StepGradients gradients;
@@ -32,133 +26,192 @@ StepGradients gradients_of(const TracedWorkload& workload, std::int64_t ranks) {
   return gradients;
 }
 
-// Everything that the trace does not tell as cheap, or as dear, as it may be: what a bucket costs the host, and all-reduces
-// of sizes that were not recorded.
-models::Profile with_estimates(models::Profile profile, Duration call,
-                               Duration models::EstimatedTime::*bound) {
-  profile.bucket_call = call;
-  for (models::EstimatedTime& estimate : profile.collectives->estimated) {
-    estimate.time = estimate.*bound;
-  }
-  return profile;
-}
-
-// A host that waits for the GPU has its waits taken for work of its own (HostTaken), or is no part of the workload: a further
-// call makes a wait shorter there, and may cost nothing.
-Duration cheapest_call(const TracedWorkload& workload) {
-  return workload.profile.host && !workload.host_waits ? workload.calls.quick : Duration{};
-}
-
-// Gains of buckets against the recorded ones, remembered: settings of several sizes make the same buckets.
-class Gains {
- public:
-  Gains(const TracedWorkload& workload, Duration off)
-      : ends_(workload.ends),
-        off_(off),
-        forecasts_{Forecast(workload, workload.profile),
-                   Forecast(workload, with_estimates(workload.profile, cheapest_call(workload),
-                                                     &models::EstimatedTime::low)),
-                   Forecast(workload, with_estimates(workload.profile, workload.calls.slow,
-                                                     &models::EstimatedTime::high))} {
-    for (std::size_t k = 0; k < forecasts_.size(); ++k) {
-      recorded_[k] = forecasts_[k].step(ends_, InFlight::Any);
-    }
-  }
-
-  [[nodiscard]] const Gain& of(const std::vector<std::size_t>& ends, InFlight in_flight) {
-    const auto [known, is_new] = known_.try_emplace({ends, in_flight});
-    if (!is_new) return known->second;
-    std::array<Duration, 3> gains{};
-    for (std::size_t k = 0; k < forecasts_.size(); ++k) {
-      gains[k] = recorded_[k] - forecasts_[k].step(ends, in_flight);
-    }
-    const auto [low, high] = std::ranges::minmax(gains);
-    // Buckets that are the recorded ones differ by nothing, whatever is not known.
-    const bool same = ends == ends_ && in_flight == InFlight::Any;
-    const Duration off = same ? Duration{} : off_;
-    known->second = {gains.front(), low - off, high + off};
-    return known->second;
-  }
-
-  [[nodiscard]] Forecast& own() { return forecasts_.front(); }
-  [[nodiscard]] Duration recorded() const { return recorded_.front(); }
-
- private:
-  const std::vector<std::size_t>& ends_;
-  Duration off_;
-  std::array<Forecast, 3> forecasts_;  // as explore has it, cheap, dear
-  std::array<Duration, 3> recorded_{};
-  std::map<std::pair<std::vector<std::size_t>, InFlight>, Gain> known_;
-};
-
 Duration gain_in(const BucketSetting& setting) { return setting.gain.middle; }
 
-std::vector<BucketSetting> settings_of(std::vector<BucketCandidate> candidates, Gains& gains,
-                                       const std::vector<std::size_t>& recorded) {
-  std::vector<BucketSetting> settings;
-  for (BucketCandidate& candidate : candidates) {
+// The ends of buckets that are runs of gradients in ready order; nothing of others.
+std::optional<std::vector<std::size_t>> ends_of(const schedule::Program& program,
+                                                const schedule::Schedule& schedule) {
+  std::vector<std::size_t> ends;
+  std::size_t next = 0;
+  for (const schedule::Bucket& bucket : schedule.buckets) {
+    for (const schedule::Slice& slice : bucket.gradients) {
+      const bool follows =
+          next < program.reductions.size() && program.reductions[next].gradient == slice.tensor;
+      if (!follows) return std::nullopt;
+      ++next;
+    }
+    ends.push_back(next);
+  }
+  return ends;
+}
+
+// What is weighed, and how.
+class Adviser {
+ public:
+  Adviser(const JobTrace& job, const RankForecast& own, const Framework& framework)
+      : own_(own),
+        workload_(*own.workload),
+        recorded_(*workload_.profile.recorded),
+        framework_(framework),
+        gradients_(gradients_of(workload_, job.least_world_size())),
+        forecast_(workload_, workload_.profile),
+        runs_(forecast_.buckets(workload_.ends, InFlight::Any)),
+        gains_(program(), forecast_.planner().costs(),
+               models::profile_bounds(workload_.profile, program()), runs_, recorded_.off()) {}
+
+  BucketAdvice advice(const JobTrace& job) {
+    BucketAdvice advice;
+    advice.framework = &framework_;
+    for (BucketCandidate& candidate : bucket_candidates(framework_, gradients_)) {
+      schedule::Schedule buckets = forecast_.buckets(candidate.ends, candidate.in_flight);
+      advice.settings.push_back(setting(std::move(candidate), std::move(buckets)));
+    }
+    std::vector<std::size_t> list;
+    // Of the framework that was recorded explore's rows are settings; others make DDP's buckets in their own way.
+    if (framework_.id.starts_with(recorded_.framework)) {
+      add_best_of_sweep(advice);
+    } else {
+      list = add_list(advice);
+      const auto best = std::ranges::max_element(advice.settings, {}, gain_in);
+      advice.best = static_cast<std::size_t>(best - advice.settings.begin());
+    }
+    finish(advice, job);
+    if (!list.empty()) advice.given_up = given_up(advice.settings, list);
+    return advice;
+  }
+
+ private:
+  [[nodiscard]] const schedule::Program& program() { return forecast_.planner().program(); }
+  [[nodiscard]] Duration gain_of(const std::vector<std::size_t>& ends) {
+    return gains_.of(forecast_.buckets(ends, InFlight::Any)).middle;
+  }
+
+  BucketSetting setting(BucketCandidate candidate, schedule::Schedule buckets) {
     BucketSetting setting;
     static_cast<BucketCandidate&>(setting) = std::move(candidate);
-    setting.is_recorded = setting.ends == recorded && setting.in_flight == InFlight::Any;
-    setting.gain = gains.of(setting.ends, setting.in_flight);
-    settings.push_back(std::move(setting));
+    setting.schedule = std::move(buckets);
+    setting.is_recorded = setting.schedule == runs_;
+    setting.gain = gains_.of(setting.schedule);
+    return setting;
   }
-  return settings;
-}
 
-// Whether a free network would give what can be told: no grouping gives more.
-bool network_matters(const RankForecast& own) {
-  return std::ranges::any_of(own.what_ifs, [&](const WhatIf& what_if) {
-    return what_if.change == Change::NoNetwork && what_if.gain.middle * 200 > own.check->predicted;
-  });
-}
+  // The best row of explore, in the framework's words.
+  void add_best_of_sweep(BucketAdvice& advice) {
+    const search::SweepOptions options{
+        .framework = &framework_,
+        .policies = search::comparable_policies(framework_, program()),
+        .recorded = search::RecordedRun{.schedule = runs_, .framework = recorded_.framework},
+        .thresholds = search::usual_thresholds()};
+    const search::Sweep sweep = search::run_sweep(forecast_.planner(), options);
+    const search::SweepRow& best = sweep.rows[sweep.best];
+    const schedule::Schedule& found = best.candidate.schedule;
+    const auto known = std::ranges::find(advice.settings, found, &BucketSetting::schedule);
+    advice.best = static_cast<std::size_t>(known - advice.settings.begin());
+    if (known != advice.settings.end()) return;
+    BucketCandidate candidate;
+    candidate.setting = "as recorded";
+    const std::optional<std::vector<std::size_t>> ends = ends_of(program(), found);
+    if (best.said && best.said->by == frameworks::ToldBy::Setting) {
+      candidate.setting = best.said->words;
+      candidate.line = best.said->paste;
+    } else if (!best.is_recorded && ends) {
+      const schedule::BucketMode mode =
+          found.buckets.empty() ? schedule::BucketMode::Copy : found.buckets.front().mode;
+      candidate = list_candidate(framework_, gradients_, *ends, mode).value_or(candidate);
+    }
+    if (ends) candidate.ends = *ends;
+    advice.settings.push_back(setting(std::move(candidate), found));
+  }
 
-// The best grouping that is known: of those that DDP's rule makes, and the one that `exact` finds.
-std::vector<std::size_t> best_list(const RankForecast& own, const StepGradients& gradients,
-                                   Gains& gains) {
-  std::vector<std::vector<std::size_t>> lists;
-  if (network_matters(own)) {
-    const std::string mode = own.workload->copied ? "copy" : "view";
-    const search::Candidate found = gains.own().planner().evaluate(
-        schedule::parse_policy("exact:mode=" + mode + ",wait=end-of-backward"));
-    lists.emplace_back();
-    for (const schedule::Bucket& bucket : found.schedule.buckets) {
-      const std::size_t before = lists[0].empty() ? 0 : lists[0].back();
-      lists[0].push_back(before + bucket.gradients.size());
+  // Buckets one by one, where the framework has words for that: the best that are known.
+  std::vector<std::size_t> add_list(BucketAdvice& advice) {
+    if (!workload_.sizes_known || gradients_.bytes.size() > 4096) return {};
+    std::vector<std::size_t> list = best_list();
+    if (auto candidate = list_candidate(framework_, gradients_, list)) {
+      advice.settings.push_back(
+          setting(*std::move(candidate), forecast_.buckets(list, InFlight::Any)));
+    }
+    return list;
+  }
+
+  // Whether a free network would give what can be told: no grouping gives more.
+  [[nodiscard]] bool network_matters() const {
+    return std::ranges::any_of(own_.what_ifs, [&](const WhatIf& what_if) {
+      return what_if.change == Change::NoNetwork &&
+             what_if.gain.middle * 200 > own_.check->predicted;
+    });
+  }
+
+  // The best grouping that is known: of those that DDP's rule makes, and the one that `exact` finds.
+  std::vector<std::size_t> best_list() {
+    std::vector<std::vector<std::size_t>> lists;
+    if (network_matters()) {
+      const std::string mode = recorded_.is_copied ? "copy" : "view";
+      const search::Candidate found = forecast_.planner().evaluate(
+          schedule::parse_policy("exact:mode=" + mode + ",wait=end-of-backward"));
+      if (auto ends = ends_of(program(), found.schedule)) lists.push_back(*std::move(ends));
+    }
+    for (BucketCandidate& candidate :
+         bucket_candidates(frameworks::framework("torch"), gradients_)) {
+      lists.push_back(std::move(candidate.ends));
+    }
+    return *std::ranges::max_element(
+        lists, {}, [&](const std::vector<std::size_t>& ends) { return gain_of(ends); });
+  }
+
+  // From any buckets to the best of the framework's, one thing at a time.
+  std::vector<GivenUp> given_up(const std::vector<BucketSetting>& settings,
+                                const std::vector<std::size_t>& list) {
+    Duration best = gain_of(list);
+    std::vector<GivenUp> steps;
+    const auto give_up = [&](std::string what, Duration left) {
+      steps.push_back({std::move(what), best - left});
+      best = left;
+    };
+    const std::string name(framework_.name);
+    Duration sizes = Duration::min();
+    for (const BucketSetting& setting : settings) {
+      sizes = std::max(sizes, setting.in_flight == InFlight::Any ? setting.gain.middle
+                                                                 : gain_of(setting.ends));
+    }
+    const bool has_list = std::ranges::any_of(settings, &BucketSetting::is_list);
+    if (!has_list) give_up("a size for each bucket: " + name + " has one for all", sizes);
+    if (std::ranges::all_of(settings, [](const auto& s) { return s.in_flight == InFlight::One; })) {
+      give_up("several reductions in flight: " + name + " has one",
+              gain_in(*std::ranges::max_element(settings, {}, gain_in)));
+    }
+    return steps;
+  }
+
+  // What can be told from the best, and how many steps show it.
+  void finish(BucketAdvice& advice, const JobTrace& job) {
+    const BucketSetting& best = advice.settings[advice.best];
+    advice.step = recorded_.step;
+    advice.answer = {.recorded = recorded_.step, .now = gains_.now(), .gain = best.gain};
+    advice.tell = std::max(recorded_.off(), best.gain.middle - best.gain.low);
+    for (std::size_t i = 0; i < advice.settings.size(); ++i) {
+      const BucketSetting& setting = advice.settings[i];
+      if (best.gain.middle - setting.gain.middle <= advice.tell) advice.alike.push_back(i);
+      if (setting.is_recorded && advice.recorded.empty()) advice.recorded = setting.setting;
+    }
+    std::vector<Duration> recorded;
+    for (const TimedStep& one : recorded_steps(job.ranks.front().line)) {
+      recorded.push_back(one.step);
+    }
+    if (const BucketSetting* const use = advised(advice)) {
+      advice.steps_to_see = steps_to_see(use->gain.middle, recorded);
     }
   }
-  for (BucketCandidate& candidate : bucket_candidates(frameworks::framework("torch"), gradients)) {
-    lists.push_back(std::move(candidate.ends));
-  }
-  return *std::ranges::max_element(lists, {}, [&](const std::vector<std::size_t>& ends) {
-    return gains.of(ends, InFlight::Any).middle;
-  });
-}
 
-// From any buckets to the best of the framework's, one thing at a time.
-std::vector<GivenUp> given_up(const std::vector<BucketSetting>& settings, Gains& gains,
-                              const std::vector<std::size_t>& list, const Framework& framework) {
-  Duration best = gains.of(list, InFlight::Any).middle;
-  std::vector<GivenUp> steps;
-  const auto give_up = [&](std::string what, Duration left) {
-    steps.push_back({std::move(what), best - left});
-    best = left;
-  };
-  const std::string name(framework.name);
-  Duration sizes = Duration::min();
-  for (const BucketSetting& setting : settings) {
-    sizes = std::max(sizes, setting.in_flight == InFlight::Any
-                                ? setting.gain.middle
-                                : gains.of(setting.ends, InFlight::Any).middle);
-  }
-  const bool has_list = std::ranges::any_of(settings, &BucketSetting::is_list);
-  if (!has_list) give_up("a size for each bucket: " + name + " has one for all", sizes);
-  if (std::ranges::all_of(settings, [](const auto& s) { return s.in_flight == InFlight::One; })) {
-    give_up("several reductions in flight: " + name + " has one",
-            gain_in(*std::ranges::max_element(settings, {}, gain_in)));
-  }
-  return steps;
-}
+  const RankForecast& own_;
+  const TracedWorkload& workload_;
+  const models::RecordedStep& recorded_;
+  const Framework& framework_;
+  StepGradients gradients_;
+  Forecast forecast_;
+  schedule::Schedule runs_;  // what was recorded
+  search::Gains gains_;
+};
 
 }  // namespace
 
@@ -170,37 +223,7 @@ std::string short_setting(const BucketSetting& setting) {
 std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankForecast& own,
                                           const Framework& framework) {
   if (!own.workload) return std::nullopt;
-  const TracedWorkload& workload = *own.workload;
-  const StepGradients gradients = gradients_of(workload, job.least_world_size());
-  Gains gains(workload, std::max(std::chrono::abs(own.check->predicted - own.check->recorded),
-                                 tellable(own.check->recorded)));
-  std::vector<BucketCandidate> candidates = bucket_candidates(framework, gradients);
-  std::vector<std::size_t> list;
-  if (workload.sizes_known && gradients.bytes.size() <= 4096) {
-    list = best_list(own, gradients, gains);
-    if (auto candidate = list_candidate(framework, gradients, list)) {
-      candidates.push_back(std::move(*candidate));
-    }
-  }
-  BucketAdvice advice;
-  advice.framework = &framework;
-  advice.settings = settings_of(std::move(candidates), gains, workload.ends);
-  const auto best = std::ranges::max_element(advice.settings, {}, gain_in);
-  advice.best = static_cast<std::size_t>(best - advice.settings.begin());
-  advice.tell = std::max(tellable(gains.recorded()), best->gain.middle - best->gain.low);
-  for (std::size_t i = 0; i < advice.settings.size(); ++i) {
-    const BucketSetting& setting = advice.settings[i];
-    if (best->gain.middle - setting.gain.middle <= advice.tell) advice.alike.push_back(i);
-    if (setting.is_recorded && advice.recorded.empty()) advice.recorded = setting.setting;
-  }
-  std::vector<Duration> recorded;
-  for (const TimedStep& one : recorded_steps(job.ranks.front().line)) recorded.push_back(one.step);
-  advice.step = own.check->recorded;
-  if (const BucketSetting* const setting = advised(advice)) {
-    advice.steps_to_see = steps_to_see(setting->gain.middle, recorded);
-  }
-  if (!list.empty()) advice.given_up = given_up(advice.settings, gains, list, framework);
-  return advice;
+  return Adviser(job, own, framework).advice(job);
 }
 
 const BucketSetting* advised(const BucketAdvice& advice) {

@@ -6,13 +6,14 @@
 //     advice->given_up                         what this framework's words cost against any buckets
 //   }
 //
-// Every gain is the difference of two steady steps of the imported workload (what_if.h), with the recorded buckets and with
-// the setting's: those that explore finds for it. The interval holds what the trace does not tell: what a bucket costs the
+// Every gain is the difference of two steady steps of the imported workload (search/recorded.h), with the recorded buckets and
+// with the setting's: those that explore finds for it. The interval holds what the trace does not tell: what a bucket costs the
 // host (the lower and the upper quartile of its calls; from nothing where the host waits for the GPU anyway), what an
 // all-reduce takes whose size was not recorded (models/rates/collective_estimate.h), and by how much the workload misses the
 // recorded step, half a percent at least.
 //
-// The framework's own default is always among the settings, so the best one is never slower.
+// For the framework that was recorded the best is the best row of explore's sweep. The framework's own default is always among
+// the settings, so the best one is never slower.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -35,6 +36,7 @@ using frameworks::Framework;
 using frameworks::StepGradients;
 
 struct BucketSetting : BucketCandidate {
+  schedule::Schedule schedule;
   Gain gain;                 // against the recorded buckets
   bool is_recorded = false;  // gives the buckets of the trace
 };
@@ -52,6 +54,7 @@ struct BucketAdvice {
   const Framework* framework = nullptr;
   std::vector<BucketSetting> settings;
   std::size_t best = 0;
+  search::RecordedAnswer answer;  // of the best against the recorded buckets
   Duration tell{};  // gains that differ by less cannot be told apart
   Duration step{};  // as recorded, usually
   // How many steps of each show the advised setting's gain; absent where the recorded ones do not tell.
@@ -63,7 +66,7 @@ struct BucketAdvice {
 };
 
 // Of the job's first rank. REQUIRES: has_settings(framework), which outlives the advice. Nothing where its trace makes no
-// workload that gives the recorded step.
+// workload that can be held against the recorded step.
 std::optional<BucketAdvice> bucket_advice(const JobTrace& job, const RankForecast& own,
                                           const Framework& framework);
 

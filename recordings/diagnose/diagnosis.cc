@@ -174,7 +174,8 @@ std::vector<Finding> find(const JobTrace& job, const Diagnosis& diagnosis) {
     add_waits(FindingKind::Serialised, Cause::Serialised, totals.wait_at_update);
     add_waits(FindingKind::NoPrefetch, Cause::NoPrefetch, totals.prefetch);
   }
-  if (!host_bound && totals.waits_for_host * 20 >= totals.step) {
+  // HostBound says so already, where there is communication to be bound by.
+  if ((!host_bound || !communicates) && totals.waits_for_host * 20 >= totals.step) {
     add(FindingKind::WaitsForHost, totals.waits_for_host);
   }
   const imports::Accumulation& accumulation = job.ranks.front().line.accumulation;
@@ -238,8 +239,10 @@ void add_unknowns(std::vector<std::string>& unknowns, const JobTrace& job, std::
 // Where the imported workload is not the recorded step.
 std::string missed(const RankDiagnosis& rank) {
   const WorkloadCheck& check = *rank.forecast.check;
-  return "what other buckets would give: the workload made of rank " + std::to_string(rank.rank) +
-         " takes " + dovetail::to_string(check.predicted) + " a step, the trace " +
+  return "what other buckets would give to less than " +
+         dovetail::to_string(std::chrono::abs(check.predicted - check.recorded)) +
+         " a step: the workload made of rank " + std::to_string(rank.rank) + " takes " +
+         dovetail::to_string(check.predicted) + " with the recorded ones, the trace " +
          dovetail::to_string(check.recorded);
 }
 

@@ -181,7 +181,7 @@ class RankChanges {
     if (imported == nullptr || !imported->check) return;
     result.check = imported->check;
     host_ = imported->host;
-    if (result.check->is_trustworthy()) result.workload = std::move(imported->workload);
+    result.workload = std::move(imported->workload);
   }
 
   // The step under a change of collectives, where these are known.
@@ -206,7 +206,7 @@ class RankChanges {
 
   // On the workload; nothing where that does not hold what is changed.
   [[nodiscard]] std::optional<Duration> gain(const RankForecast& forecast, Change change) const {
-    if (!forecast.workload) return std::nullopt;
+    if (!forecast.workload || !forecast.check->is_trustworthy()) return std::nullopt;
     if (change == Change::WaitAtUpdate || change == Change::Prefetch ||
         change == Change::FusedOptimizer) {
       return std::nullopt;
@@ -258,7 +258,7 @@ class RankChanges {
 }  // namespace
 
 Forecast::Forecast(const TracedWorkload& workload, const models::Profile& profile, Network network)
-    : copied_(workload.copied), planner_(program_of(profile), costs_of(profile, network)) {}
+    : copied_(workload.profile.recorded->is_copied), planner_(program_of(profile), costs_of(profile, network)) {}
 
 schedule::Schedule Forecast::buckets(std::span<const std::size_t> ends, InFlight in_flight) const {
   const auto policy =
@@ -296,6 +296,7 @@ std::variant<ImportedWorkload, std::string> import_workload(const JobTrace& job,
     ImportedWorkload found{
         .workload = std::get<TracedWorkload>(std::move(extracted)), .host = host, .check = {}};
     found.check = checked(found.workload, job.ranks[rank], replay);
+    if (found.check) found.workload.profile.recorded->replayed = found.check->predicted;
     const bool is_better =
         !best || (found.check && std::abs(found.check->error()) < std::abs(best->check->error()));
     if (is_better) best = std::move(found);

@@ -6,9 +6,10 @@
 //
 // Changes are made to the imported workload (workload.h) and its steady step is found by search::Planner: what `import`
 // and `explore` say of the same trace is the same number by construction. Its step with the recorded buckets and their
-// recorded durations is held against the recorded one first (WorkloadCheck); a workload that misses it answers nothing.
+// recorded durations is held against the recorded one first (WorkloadCheck); by what it misses every gain of buckets may be off.
 //
-// Where a trace makes no workload (no DDP in it), and for a host that waits for the GPU, changes are made to the recorded
+// Where a trace makes no workload (no DDP in it) or one that misses the step by more than 2 %, and for a host that waits for
+// the GPU, changes are made to the recorded
 // graph instead: calls and collectives of no length. Everything that is not changed stays as recorded, so these are
 // answers for this job on this machine, near what was recorded.
 //
@@ -26,6 +27,7 @@
 #include "recordings/diagnose/workload.h"
 #include "schedule/schedule.h"
 #include "search/planner.h"
+#include "search/recorded.h"
 
 #include <array>
 #include <cstddef>
@@ -40,10 +42,7 @@ namespace dovetail::diagnose {
 
 using frameworks::InFlight;
 
-// Of the step time; positive is faster.
-struct Gain {
-  Duration middle{}, low{}, high{};
-};
+using search::Gain;
 
 // WaitAtUpdate, Prefetch: without the waits of serial_waits.h; only where there are any. FusedOptimizer: calls of the optimizer's
 // step take no time but for its first launch; only where it launches 20 times and more. NoNetwork: collectives take no time. NobodyLate: their own time only. NoHost: calls and pauses of the host take no
@@ -106,8 +105,8 @@ std::variant<ImportedWorkload, std::string> import_workload(const JobTrace& job,
 
 // One rank's workload, its check, and what the changes of network and host would give.
 struct RankForecast {
-  std::optional<TracedWorkload> workload;  // where one can be made and gives the recorded step
-  std::optional<WorkloadCheck> check;      // where one can be made
+  std::optional<TracedWorkload> workload;  // where one can be made and held against the recorded step:
+  std::optional<WorkloadCheck> check;
   std::vector<WhatIf> what_ifs;            // none where the replay is not that of the trace
 };
 // `causes`: of the rank's steps.

@@ -323,27 +323,50 @@ std::string three_digits(const Gain& gain) {
          dovetail::to_string(gain.high) + ")";
 }
 
+// What a host that takes no time gives where nothing is recorded: then it is late by so much less.
+Gain unrecorded(const Gain& gain, const HostTime& host) {
+  const auto without = [](Duration time, Duration cost) {
+    return std::max(Duration{}, time - cost);
+  };
+  return {without(gain.middle, (host.profiler_low + host.profiler_high) / 2),
+          without(gain.low, host.profiler_high), without(gain.high, host.profiler_low)};
+}
+
+const Finding* finding_of(const Diagnosis& diagnosis, FindingKind kind) {
+  const auto finding = std::ranges::find(diagnosis.findings, kind, &Finding::kind);
+  return finding == diagnosis.findings.end() ? nullptr : &*finding;
+}
+
+// Of a trace without a bucket that could be another one.
+void say_no_buckets(const Diagnosis& diagnosis, Brief& brief) {
+  brief.why_nothing = ": the trace makes no workload whose buckets could be changed";
+  brief.gives = "no forecast of buckets";
+  const bool sends_nothing = finding_of(diagnosis, FindingKind::NoCollective) != nullptr &&
+                             diagnosis.unrecognised.likely.empty();
+  if (!sends_nothing) return;
+  brief.why_nothing = ": this job sends nothing, as far as its kernels have names that are known";
+  const Finding* const waits = finding_of(diagnosis, FindingKind::WaitsForHost);
+  brief.gives = waits == nullptr ? "nothing: there are no buckets"
+                                 : "nothing: there are no buckets; the GPU waits " +
+                                       of_step(*waits) + " a step for the host";
+}
+
 void say_buckets(const Diagnosis& diagnosis, Brief& brief) {
-  if (!diagnosis.buckets) {
-    brief.why_nothing = ": the trace makes no workload whose buckets could be changed";
-    brief.gives = "no forecast of buckets";
-    return;
-  }
+  if (!diagnosis.buckets) return say_no_buckets(diagnosis, brief);
   const BucketAdvice& advice = *diagnosis.buckets;
-  const BucketSetting* const setting = advised(advice);
-  const bool tells = setting != nullptr && setting->gain.middle > advice.tell;
-  const BucketSetting& best = advice.settings[advice.best];
-  if (!tells) {
-    brief.why_nothing = ": keep the buckets you have" +
-                        (advice.recorded.empty() ? "" : " (" + advice.recorded + ")");
-    brief.gives = "no bucket size gains more than can be told: the best one " +
-                  three_digits(best.gain) + " of " + dovetail::to_string(advice.step) + " a step";
+  brief.gives = search::in_words(advice.answer);
+  if (advice.answer.is_told()) {
+    brief.set = advice.settings[advice.best].line;
     return;
   }
-  brief.set = setting->line;
-  brief.gives = three_digits(setting->gain) + " less of " + dovetail::to_string(advice.step) +
-                " a step as recorded" +
-                (setting->gain.low > Duration{} ? "" : ", which is likely, not certain");
+  brief.why_nothing = ": keep the buckets you have" +
+                      (advice.recorded.empty() ? "" : " (" + advice.recorded + ")");
+  if (const Finding* const late = finding_of(diagnosis, FindingKind::Stragglers)) {
+    brief.why_nothing = ": rank " + std::to_string(diagnosis.late.front().rank) +
+                        " is what the others wait for, " + percent(late->share()) +
+                        " of all collective time" + brief.why_nothing;
+  }
+  brief.gives = "nothing that can be told: " + brief.gives;
 }
 
 }  // namespace
@@ -365,9 +388,15 @@ Brief brief(const Diagnosis& diagnosis) {
     brief.left = "not known: the replay is not the recorded step, so no change can be judged";
     return brief;
   }
-  brief.left = "at most " + three_digits(most->gain) +
+  const bool is_of_host = most->change == Change::NoHost;
+  brief.left = "at most " +
+               three_digits(is_of_host ? unrecorded(most->gain, rank->host) : most->gain) +
                " a step: " + std::string(to_string(most->change)) +
                (diagnosis.ranks.size() > 1 ? ", rank " + std::to_string(rank->rank) : "");
+  if (is_of_host) {
+    brief.left += "; " + ms(rank->host.profiler_low) + " to " + ms(rank->host.profiler_high) +
+                  " that recording costs the host are not in it";
+  }
   return brief;
 }
 

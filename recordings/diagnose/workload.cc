@@ -30,6 +30,12 @@ using step::NodeId;
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::min() / 4;
 
+// Which of the host's launches of a bucket in the trace stands for all: the lower quartile of their times, the mean, the
+// upper quartile.
+struct BucketCalls {
+  Duration quick{}, mean{}, slow{};
+};
+
 // A recorded graph whose buckets take no time, and what launching them took the host.
 class QuietGraph {
  public:
@@ -525,6 +531,26 @@ void add_notes(TracedWorkload& workload, const JobTrace& job, const RankTrace& r
   }
 }
 
+// The recorded step and its buckets, which are DDP's. A host that waits for the GPU has its waits taken for work of its own
+// (HostTaken), or is no part of the workload: a further call makes a wait shorter there, and may cost nothing.
+void add_recorded(TracedWorkload& workload, const RankTrace& rank, const TracedBuckets& buckets,
+                  const BucketCalls& calls) {
+  const bool may_be_free = !workload.profile.host || workload.host_waits;
+  models::RecordedStep& recorded = workload.profile.recorded.emplace();
+  recorded.step = usual_step(rank.line);
+  recorded.framework = "torch";
+  recorded.is_copied =
+      !rank.line.on_cpu &&
+      std::ranges::all_of(buckets.buckets, [](const TracedBucket& b) { return b.copied; });
+  recorded.micro_steps = std::max<std::int64_t>(1, rank.line.accumulation.reducing);
+  recorded.call_low = may_be_free ? Duration{} : std::min(calls.quick, calls.mean);
+  recorded.call_high = std::max(calls.slow, calls.mean);
+  for (std::size_t b = 0, first = 0; b < workload.ends.size(); first = workload.ends[b++]) {
+    std::vector<std::size_t>& bucket = recorded.buckets.emplace_back(workload.ends[b] - first);
+    std::iota(bucket.begin(), bucket.end(), first);
+  }
+}
+
 // What was recorded, and estimates of every other size that buckets of these gradients may have.
 void add_collectives(models::Profile& profile, const JobTrace& job) {
   const std::vector<std::pair<Bytes, Duration>> times = all_reduce_times(job);
@@ -607,11 +633,7 @@ Extracted workload_of(const JobTrace& job, std::size_t number, const RankReplay&
   if (quiet.steps.empty()) return "no backward on a GPU in it: no workload can be made";
   const TracedBuckets& buckets = replay.buckets[quiet.first];
   TracedWorkload workload;
-  workload.calls = graph.calls();
   workload.steps = quiet.steps.size();
-  workload.copied =
-      !rank.line.on_cpu &&
-      std::ranges::all_of(buckets.buckets, [](const TracedBucket& b) { return b.copied; });
   for (const TracedBucket& bucket : buckets.buckets) {
     const std::size_t before = workload.ends.empty() ? 0 : workload.ends.back();
     workload.ends.push_back(before + bucket.gradients.size());
@@ -619,12 +641,14 @@ Extracted workload_of(const JobTrace& job, std::size_t number, const RankReplay&
   for (const TracedBuckets& step : replay.buckets) workload.sizes_known &= step.sizes_known;
   models::Profile& profile = workload.profile;
   profile.name = options.name;
-  profile.world_size = std::max<std::int64_t>(2, job.least_world_size());
+  profile.world_size = job.world_size().value_or(std::max<std::int64_t>(2, std::ssize(job.ranks)));
   workload.host_waits = std::ranges::any_of(replay.recorded.origin, [](const Origin& origin) {
     return origin.kind == Origin::Kind::Return;
   });
   add_step(profile, quiet, buckets, options.host);
-  profile.bucket_call = workload.calls.mean;
+  const BucketCalls calls = graph.calls();
+  profile.bucket_call = calls.mean;
+  add_recorded(workload, rank, buckets, calls);
   add_collectives(profile, job);
   if (!rank.line.on_cpu) profile.copy_ns_per_byte = copy_ns_per_byte(rank, replay.buckets);
   add_host_note(workload, rank, replay);

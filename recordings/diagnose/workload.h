@@ -61,12 +61,6 @@ std::vector<std::pair<Bytes, Duration>> all_reduce_times(const JobTrace& job);
 // How long collectives that are no bucket's take: as recorded, with waiting for late ranks; without that; no time.
 enum class OtherCollectives { AsRecorded, OwnTime, NoTime };
 
-// Which of the host's launches of a bucket in the trace stands for all: the lower quartile of their times, the mean, the
-// upper quartile.
-struct BucketCalls {
-  Duration quick{}, mean{}, slow{};
-};
-
 // RunsAhead: the host issues each part when it did in the quiet step, its waits being part of its time, and what the
 // device is late for is made up while the GPU would wait for the host anyway. Follows: nothing is made up, the time that
 // the GPU waits for the host counts as compute. The first is right for a host that never waits for the GPU; one that does
@@ -74,12 +68,10 @@ struct BucketCalls {
 enum class HostTaken { RunsAhead, Follows };
 
 struct TracedWorkload {
-  models::Profile profile;
+  models::Profile profile;        // with what was recorded
   std::vector<std::size_t> ends;  // of the recorded buckets, exclusive, in gradient-ready order
-  bool copied = false;            // recorded gradients are copied into buckets
   bool sizes_known = true;        // of every gradient
   bool host_waits = false;        // for the GPU, somewhere in the trace
-  BucketCalls calls;
   std::size_t steps = 0;           // of whose times the medians are
   std::vector<std::string> notes;  // what was assumed or could not be known
 };

@@ -128,5 +128,77 @@ TEST(ProfileTest, AHostThatWasSeenIssuesThePartsOfTheStep) {
   EXPECT_THAT(error_of([&] { read_text(text("", ", " + parts)); }), HasSubstr("compute_us"));
 }
 
+// A step of two gradients, recorded with a bucket for each, the later gradient first.
+std::string recorded_text(const std::string& buckets, const std::string& more = "") {
+  return R"({"name": "small", "world_size": 2, "bucket_call_us": 10,
+    "profile": {"forward_us": 20, "backward_us": 20, "optimizer_us": 8,
+      "gradients": [{"name": "a", "numel": 1, "dtype": "float32", "ready_us": 10},
+                    {"name": "b", "numel": 1, "dtype": "float32", "ready_us": 20}]},
+    "recorded": {"step_us": 400, "mode": "copy", "framework": "torch", "buckets": )" +
+         buckets + more + R"(},
+    "all_reduce_alone": [{"bytes": 1, "us": 1}], "all_reduce_estimated": [
+      {"bytes": 8, "us": 4, "low_us": 2, "high_us": 9}]})";
+}
+
+TEST(ProfileTest, TheRecordedStepKeepsItsBucketsInTheirOrder) {
+  const Profile profile = read_profile(JsonFile(
+      "p.json", recorded_text(R"([["b"], ["a"]])", R"(, "replayed_us": 410, "micro_steps": 4,
+                              "bucket_call_low_us": 0, "bucket_call_high_us": 30)")));
+  ASSERT_TRUE(profile.recorded.has_value());
+  const RecordedStep& recorded = *profile.recorded;
+  EXPECT_EQ(recorded.step, std::chrono::microseconds(400));
+  EXPECT_EQ(recorded.off(), std::chrono::microseconds(10));
+  EXPECT_TRUE(recorded.is_copied);
+  EXPECT_EQ(recorded.framework, "torch");
+  EXPECT_EQ(recorded.micro_steps, 4);
+  EXPECT_THAT(recorded.buckets, ::testing::ElementsAre(std::vector<std::size_t>{1},
+                                                       std::vector<std::size_t>{0}));
+  // Half a per cent where nobody knows the miss.
+  const Profile unknown = read_profile(JsonFile("p.json", recorded_text(R"([["a", "b"]])")));
+  EXPECT_EQ(unknown.recorded->off(), std::chrono::microseconds(2));
+}
+
+TEST(ProfileTest, WhatARecordingDoesNotTellIsAsCheapOrAsDearAsItMayBe) {
+  const Profile profile = read_profile(JsonFile(
+      "p.json", recorded_text(R"([["a", "b"]])",
+                              R"(, "bucket_call_low_us": 3, "bucket_call_high_us": 30)")));
+  const schedule::Program program = profile_program(profile);
+  const CostBounds bounds = profile_bounds(profile, program);
+  const auto all_reduce = [&](const Costs& costs) {
+    return costs.collective(schedule::Collective::AllReduce, program.groups.front(), Bytes(8))
+        .isolated;
+  };
+  using std::chrono::microseconds;
+  EXPECT_EQ(bounds.cheap.host.collective, microseconds(3));
+  EXPECT_EQ(bounds.dear.host.collective, microseconds(30));
+  EXPECT_EQ(all_reduce(bounds.cheap), microseconds(2));
+  EXPECT_EQ(all_reduce(bounds.dear), microseconds(9));
+}
+
+TEST(ProfileTest, EachGradientIsInOneRecordedBucket) {
+  const auto said = [](const std::string& buckets) {
+    return error_of([&] { read_profile(JsonFile("p.json", recorded_text(buckets))); });
+  };
+  EXPECT_THAT(said(R"([["a"], ["b", "c"]])"),
+              HasSubstr("/recorded/buckets/1/1: expected a gradient of the profile, once"));
+  EXPECT_THAT(said(R"([["a", "b"], ["a"]])"), HasSubstr("/recorded/buckets/1/0"));
+  EXPECT_THAT(said(R"([["a"]])"),
+              HasSubstr("/recorded/buckets: expected each of the 2 gradients in a bucket, found 1"));
+  EXPECT_THAT(said(R"([["a", "b"], []])"), HasSubstr("expected at least one gradient"));
+}
+
+// On one GPU: nobody measured a collective, and none takes time.
+TEST(ProfileTest, AWorldOfOneNeedsNoCollectives) {
+  const std::string text = R"({"name": "one", "world_size": 1,
+    "profile": {"forward_us": 20, "backward_us": 20, "optimizer_us": 8,
+      "gradients": [{"name": "g", "numel": 1, "dtype": "float32", "ready_us": 20}]}})";
+  const Profile profile = read_profile(JsonFile("p.json", text));
+  ASSERT_TRUE(has_own_costs(profile));
+  const schedule::Program program = profile_program(profile);
+  const Costs costs = profile_costs(profile, program);
+  EXPECT_EQ(costs.collective(schedule::Collective::AllReduce, program.groups.front(), mib(64)).isolated,
+            Duration{});
+}
+
 }  // namespace
 }  // namespace dovetail::models

@@ -90,6 +90,8 @@ Program rich() {
       op(7, "update", Phase::Optimizer, {sum, norm, w}, {w}, Update{false, Rational(1, 3)}),
       op(9, "adam", Phase::Optimizer, {sum, w}, {w}, Update{}),
       op(10, "zero", Phase::Optimizer, {}, {sum}, ZeroFill{})};
+  program.ops[1].issue = std::chrono::microseconds(3);
+  program.bucket_call = std::chrono::microseconds(7);
   program.ops[3].micro_step = program.ops[4].micro_step = 1;
   program.ops[5].stage = 1;
   program.ops[5].work = CollectiveWork{.kind = Collective::SendRecv,
@@ -124,7 +126,7 @@ TEST(ProgramJsonTest, WhatIsWrittenIsReadBackEqual) {
   EXPECT_EQ(parse_program("p.json", program_to_json(program)), program);
 }
 
-TEST(ProgramJsonTest, EffectsStagesMicroStepsAndMessagesRoundTrip) {
+TEST(ProgramJsonTest, EffectsStagesMicroStepsTheHostAndMessagesRoundTrip) {
   const Program program = rich();
   ASSERT_THAT(problems(program), ::testing::IsEmpty());
   EXPECT_EQ(parse_program("p.json", program_to_json(program)), program);

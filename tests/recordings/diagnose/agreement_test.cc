@@ -19,6 +19,8 @@
 #include "recordings/diagnose/workload.h"
 #include "schedule/policies/policies.h"
 #include "search/planner.h"
+#include "search/recorded.h"
+#include "search/sweep.h"
 #include "tests/recordings/kineto/traces.h"
 #include "tests/support/cases.h"
 
@@ -35,15 +37,11 @@ struct Imported {
         program(models::profile_program(profile)),
         planner(program, models::profile_costs(profile, program)) {}
 
-  Duration step(const std::vector<std::size_t>& ends, InFlight in_flight) {
-    const std::string mode = workload.copied ? "copy" : "view";
-    schedule::Schedule schedule =
-        schedule::partition(program, ends, schedule::parse_policy("torch-ddp:mode=" + mode));
-    for (schedule::Bucket& bucket : schedule.buckets) {
-      if (in_flight == InFlight::One) bucket.wait = schedule::WaitPoint::BeforeNextBatch;
-    }
+  Duration step(const schedule::Schedule& schedule) {
     return Duration(planner.evaluate(schedule).step_ns);
   }
+  // Of what the file says that was recorded.
+  Duration now() { return step(search::recorded_run(program, *profile.recorded)->schedule); }
 
   TracedWorkload workload;
   models::Profile profile;
@@ -88,14 +86,14 @@ TEST(AgreementTest, DiagnoseAndTheImportedFileGiveEveryBucketSettingTheSameGain)
   for (const Traced& traced : traces_with_workloads()) {
     Imported imported(traced.job);
     bool compared = false;
-    const Duration now = imported.step(imported.workload.ends, InFlight::Any);
+    const Duration now = imported.now();
     for (const frameworks::Framework& framework : frameworks::all()) {
       if (!frameworks::has_settings(framework)) continue;
       if (dovetail::testing::kHasSanitizer && std::exchange(compared, true)) break;
       const Diagnosis diagnosis = diagnose(traced.job, framework);
       ASSERT_TRUE(diagnosis.buckets.has_value()) << traced.name;
       for (const BucketSetting& setting : diagnosis.buckets->settings) {
-        const Duration gain = now - imported.step(setting.ends, setting.in_flight);
+        const Duration gain = now - imported.step(setting.schedule);
         EXPECT_LE(share(gain - setting.gain.middle, now), 0.001)
             << traced.name << ": " << setting.setting;
       }
@@ -109,7 +107,7 @@ TEST(AgreementTest, DiagnoseAndTheImportedFileGiveEveryBucketSettingTheSameGain)
 TEST(AgreementTest, APolicyOfExploreTakesWhatItsSettingTakes) {
   const JobTrace job = testing::resnet50();
   Imported imported(job);
-  const Duration now = imported.step(imported.workload.ends, InFlight::Any);
+  const Duration now = imported.now();
   const Diagnosis diagnosis = diagnose(job);
   std::size_t compared = 0;
   for (const BucketSetting& setting : diagnosis.buckets->settings) {
@@ -122,6 +120,32 @@ TEST(AgreementTest, APolicyOfExploreTakesWhatItsSettingTakes) {
     ++compared;
   }
   EXPECT_GT(compared, 8U);
+}
+
+// One now, one best, one gain: explore's sweep over the file against what diagnose says of the trace, to the nanosecond.
+TEST(AgreementTest, DiagnoseAndExploreOfTheImportedFileGiveOneAnswer) {
+  for (const Traced& traced : traces_with_workloads()) {
+    Imported imported(traced.job);
+    const frameworks::Framework& torch = frameworks::framework("torch");
+    const search::Sweep sweep = search::run_sweep(
+        imported.planner,
+        {.framework = &torch,
+         .policies = search::comparable_policies(torch, imported.program),
+         .recorded = search::recorded_run(imported.program, *imported.profile.recorded),
+         .thresholds = search::usual_thresholds()});
+    const auto explored = search::recorded_answer(
+        imported.planner, models::profile_bounds(imported.profile, imported.program),
+        *imported.profile.recorded, sweep);
+    ASSERT_TRUE(explored.has_value()) << traced.name;
+    const Diagnosis diagnosis = diagnose(traced.job);
+    ASSERT_TRUE(diagnosis.buckets.has_value()) << traced.name;
+    EXPECT_EQ(search::in_words(diagnosis.buckets->answer), search::in_words(*explored))
+        << traced.name;
+    EXPECT_EQ(diagnosis.buckets->answer.is_told(), explored->is_told()) << traced.name;
+    // What runs now is the recorded step, and no setting is called better than it.
+    EXPECT_LE(share(explored->now - *explored->recorded, *explored->recorded), 0.002) << traced.name;
+    EXPECT_EQ(search::row_of_now(sweep, imported.program), 0U) << traced.name;
+  }
 }
 
 // With the recorded buckets and the recorded times of all-reduces, on every rank.
@@ -141,7 +165,7 @@ TEST(AgreementTest, AFreeNetworkAndAFreeHostGiveWhatTheImportedFileSays) {
   const JobTrace job = testing::resnet50();
   Imported imported(job);
   const std::vector<std::size_t>& ends = imported.workload.ends;
-  const Duration now = imported.step(ends, InFlight::Any);
+  const Duration now = imported.now();
   const RankDiagnosis rank = diagnose(job).ranks.front();
   const auto gain = [&](Change change) {
     for (const WhatIf& what_if : rank.forecast.what_ifs) {
