@@ -93,8 +93,7 @@ models::Workload workload_of(const std::string& name, std::optional<std::int64_t
 // those of --world, as a model of the zoo is made for them.
 models::Workload workload_of(const InputOptions& options, std::optional<std::int64_t> world) {
   std::optional<schedule::DataParallel> layout = options.layout;
-  const bool is_file =
-      !given_or_shipped(options.workload, options.data_dir + "/workloads").empty();
+  const bool is_file = !given_or_shipped(options.workload, options.data_dir + "/workloads").empty();
   if (!layout && options.world && is_file && options.split.stages == 1) {
     layout = schedule::DataParallel{.dp = *options.world};
   }

@@ -59,8 +59,10 @@ struct Inputs {
   schedule::Program program;
   Machine machine;
   schedule::PlanSummary summary;  // of a plan that is made of them, without what is predicted
-  std::optional<models::RecordedStep> recorded = std::nullopt;  // of a recorded step: what it runs now
-  std::optional<models::CostBounds> bounds = std::nullopt;  // of a recorded step on the machine that it was recorded on
+  std::optional<models::RecordedStep> recorded =
+      std::nullopt;  // of a recorded step: what it runs now
+  std::optional<models::CostBounds> bounds =
+      std::nullopt;  // of a recorded step on the machine that it was recorded on
 };
 
 // With a cluster that has a unit kernel (a calibrated CPU), timed work is replaced by stand-ins

@@ -86,7 +86,7 @@ Written horovod_setting(const Chosen& chosen) {
 }
 
 Written horovod_list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts,
-                            schedule::BucketMode /*mode*/) {
+                             schedule::BucketMode /*mode*/) {
   return {
       "groups= with HOROVOD_DISABLE_GROUP_FUSION=1",
       "HOROVOD_DISABLE_GROUP_FUSION=1, hvd.DistributedOptimizer(..., groups=groups)  # " + counts};

@@ -253,7 +253,7 @@ Written megatron_setting(const Chosen& chosen) {
 }
 
 Written megatron_list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts,
-                            schedule::BucketMode /*mode*/) {
+                              schedule::BucketMode /*mode*/) {
   return {"full_param_layout=",
           "DistributedDataParallel(..., full_param_layout=layout)  # " + counts};
 }

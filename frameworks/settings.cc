@@ -124,8 +124,9 @@ std::optional<BucketCandidate> list_candidate(const Framework& framework,
     for (; next < end; ++next) sizes.back() += gradients.bytes[next];
   }
   const Written written =
-      framework.list(sizes, "buckets of " + counts_text(ends) +
-                                " parameters, in the order in which their gradients are ready",
+      framework.list(sizes,
+                     "buckets of " + counts_text(ends) +
+                         " parameters, in the order in which their gradients are ready",
                      mode);
   BucketCandidate candidate;
   candidate.setting = written.setting;

@@ -102,7 +102,7 @@ Written xla_setting(const Chosen& chosen) {
 }
 
 Written xla_list_setting(std::span<const Bytes> /*sizes*/, const std::string& counts,
-                            schedule::BucketMode /*mode*/) {
+                         schedule::BucketMode /*mode*/) {
   return {"combiner_key",
           "set_xla_metadata(gradient, combiner_key=key)  # a key for each of " + counts};
 }

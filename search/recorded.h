@@ -58,9 +58,10 @@ class Gains {
 };
 
 struct RecordedAnswer {
-  std::optional<Duration> recorded;  // a step as it was; absent where the machine is taken to be another one
-  Duration now{};                    // the same buckets, simulated
-  Gain gain;                         // of the best against them
+  std::optional<Duration>
+      recorded;    // a step as it was; absent where the machine is taken to be another one
+  Duration now{};  // the same buckets, simulated
+  Gain gain;       // of the best against them
   // Whether the gain is one for certain; else the buckets are best left as they are.
   [[nodiscard]] bool is_told() const { return gain.low > Duration{}; }
 };

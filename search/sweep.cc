@@ -112,7 +112,8 @@ class Sweeper {
   void add_recorded(const RecordedRun& run) {
     SweepRow row{planner_.evaluate(NamedSchedule{"as recorded", run.schedule}), {}, {}, {}};
     row.is_recorded = true;
-    const bool is_its_own = !run.framework.empty() && options_.framework->id.starts_with(run.framework);
+    const bool is_its_own =
+        !run.framework.empty() && options_.framework->id.starts_with(run.framework);
     if (is_its_own) {  // an older version, too
       row.said = frameworks::Said{.words = std::string(options_.framework->name) + " as recorded",
                                   .by = frameworks::ToldBy::Default};

@@ -90,9 +90,9 @@ struct SweepOptions {
   const frameworks::Framework* framework = &frameworks::framework("torch");
   std::vector<SweptPolicy> policies;
   std::vector<NamedSchedule> plans =
-      {};                         // a row for each, first; policy exact climbs from them too
+      {};  // a row for each, first; policy exact climbs from them too
   std::optional<RecordedRun> recorded = std::nullopt;  // a row before all others
-  std::vector<Bytes> thresholds;  // rising, at least one
+  std::vector<Bytes> thresholds;                       // rising, at least one
   Chosen chosen = Chosen::Comparable;
   std::optional<Bytes> capacity = std::nullopt;  // of a device, where it is known
 };
@@ -114,7 +114,7 @@ struct SweepRow {
   // otherwise what the framework makes of it.
   std::optional<frameworks::Said> said;
   bool is_recorded = false;  // SweepOptions::recorded
-  bool is_changed = false;  // the framework makes something else of the policy than it says
+  bool is_changed = false;   // the framework makes something else of the policy than it says
   std::optional<Bound> bound = std::nullopt;  // where its search found one
   Bytes resident = {};  // what a rank keeps all step long (schedule/resident.h)
   bool fits = true;     // into SweepOptions::capacity, as far as is known

@@ -30,8 +30,8 @@ Duration Costs::issue(const schedule::Op& what) const {
 }
 
 std::optional<HostModel> recorded_host(const schedule::Program& program) {
-  const bool runs_ahead = std::ranges::any_of(
-      program.ops, [](const schedule::Op& op) { return op.issue.has_value(); });
+  const bool runs_ahead =
+      std::ranges::any_of(program.ops, [](const schedule::Op& op) { return op.issue.has_value(); });
   if (!runs_ahead && !program.bucket_call) return std::nullopt;
   return HostModel{.kind = runs_ahead ? HostModel::Kind::Async : HostModel::Kind::Inline,
                    .collective = program.bucket_call.value_or(Duration{})};

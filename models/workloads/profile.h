@@ -108,11 +108,14 @@ struct RecordedStep {
   // What the profile gives with these buckets, where their collectives take what they took then, waiting for late ranks
   // included: by how much it misses `step` is known, whatever else is asked. Absent: nobody knows it.
   std::optional<Duration> replayed = std::nullopt;
-  std::string framework = {};    // whose buckets these are, by its id; "": unknown
-  bool is_copied = false;        // into buckets; else gradients are views of them
-  std::int64_t micro_steps = 1;  // of a step of the optimizer that reduce; `step` is the last of them
-  Duration call_low{}, call_high{};  // of the host for one bucket: Profile::bucket_call lies between
-  std::vector<std::vector<std::size_t>> buckets;  // places of gradients in the profile, in order of launch
+  std::string framework = {};  // whose buckets these are, by its id; "": unknown
+  bool is_copied = false;      // into buckets; else gradients are views of them
+  std::int64_t micro_steps =
+      1;  // of a step of the optimizer that reduce; `step` is the last of them
+  Duration call_low{},
+      call_high{};  // of the host for one bucket: Profile::bucket_call lies between
+  std::vector<std::vector<std::size_t>>
+      buckets;  // places of gradients in the profile, in order of launch
 
   // How far any step of this profile may be off: by the miss of this one, half a per cent of it at least. What copies, waits
   // and calls each further bucket brings is known of the recorded ones only.

@@ -24,10 +24,11 @@ struct Workload {
   schedule::Program program;
   std::optional<Costs> own_costs;  // of the machine that a measured profile was taken on
   std::vector<std::string> notes;  // what a reader of a prediction should know, one line each
-  std::vector<std::string> own_notes = {};  // the same of own_costs
+  std::vector<std::string> own_notes = {};    // the same of own_costs
   std::optional<CostBounds> own_bounds = {};  // of own_costs, of a recorded step
-  std::optional<RecordedStep> recorded = {};  // its gradients are the program's reductions, in their order
-  std::string not_valid = {};                 // why a capture should not be trusted; "" if it can be
+  std::optional<RecordedStep> recorded =
+      {};                      // its gradients are the program's reductions, in their order
+  std::string not_valid = {};  // why a capture should not be trusted; "" if it can be
 };
 
 // `world` is the world size for zoo models (their option world= wins) and for files of one rank; other files

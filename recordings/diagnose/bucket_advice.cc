@@ -171,8 +171,8 @@ class Adviser {
     const std::string name(framework_.name);
     Duration sizes = Duration::min();
     for (const BucketSetting& setting : settings) {
-      sizes = std::max(sizes, setting.in_flight == InFlight::Any ? setting.gain.middle
-                                                                 : gain_of(setting.ends));
+      sizes = std::max(
+          sizes, setting.in_flight == InFlight::Any ? setting.gain.middle : gain_of(setting.ends));
     }
     const bool has_list = std::ranges::any_of(settings, &BucketSetting::is_list);
     if (!has_list) give_up("a size for each bucket: " + name + " has one for all", sizes);

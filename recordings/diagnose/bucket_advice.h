@@ -55,8 +55,8 @@ struct BucketAdvice {
   std::vector<BucketSetting> settings;
   std::size_t best = 0;
   search::RecordedAnswer answer;  // of the best against the recorded buckets
-  Duration tell{};  // gains that differ by less cannot be told apart
-  Duration step{};  // as recorded, usually
+  Duration tell{};                // gains that differ by less cannot be told apart
+  Duration step{};                // as recorded, usually
   // How many steps of each show the advised setting's gain; absent where the recorded ones do not tell.
   std::optional<std::int64_t> steps_to_see = {};
   // Settings whose gain cannot be told from the best's, by number.

@@ -289,8 +289,8 @@ traces::Trace with_best_buckets(const RankTrace& rank, const RankForecast& own,
   const BucketSetting& best = advice.settings[advice.best];
   Forecast forecast(*own.workload, own.workload->profile);
   search::Planner& planner = forecast.planner();
-  traces::Trace trace = sim::simulate(planner.verified(best.schedule),
-                                      planner.costs(), {.steps = 3});
+  traces::Trace trace =
+      sim::simulate(planner.verified(best.schedule), planner.costs(), {.steps = 3});
   trace.provenance.policy = short_setting(best);
   trace.provenance.workload = rank.trace.file;
   return trace;

@@ -258,7 +258,8 @@ class RankChanges {
 }  // namespace
 
 Forecast::Forecast(const TracedWorkload& workload, const models::Profile& profile, Network network)
-    : copied_(workload.profile.recorded->is_copied), planner_(program_of(profile), costs_of(profile, network)) {}
+    : copied_(workload.profile.recorded->is_copied),
+      planner_(program_of(profile), costs_of(profile, network)) {}
 
 schedule::Schedule Forecast::buckets(std::span<const std::size_t> ends, InFlight in_flight) const {
   const auto policy =

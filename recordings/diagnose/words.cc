@@ -344,7 +344,7 @@ void say_no_buckets(const Diagnosis& diagnosis, Brief& brief) {
   const bool sends_nothing = finding_of(diagnosis, FindingKind::NoCollective) != nullptr &&
                              diagnosis.unrecognised.likely.empty();
   if (!sends_nothing) return;
-  brief.why_nothing = ": this job sends nothing, as far as its kernels have names that are known";
+  brief.why_nothing = ": this job sends nothing (no collective is recognised)";
   const Finding* const waits = finding_of(diagnosis, FindingKind::WaitsForHost);
   brief.gives = waits == nullptr ? "nothing: there are no buckets"
                                  : "nothing: there are no buckets; the GPU waits " +
@@ -359,8 +359,8 @@ void say_buckets(const Diagnosis& diagnosis, Brief& brief) {
     brief.set = advice.settings[advice.best].line;
     return;
   }
-  brief.why_nothing = ": keep the buckets you have" +
-                      (advice.recorded.empty() ? "" : " (" + advice.recorded + ")");
+  brief.why_nothing =
+      ": keep the buckets you have" + (advice.recorded.empty() ? "" : " (" + advice.recorded + ")");
   if (const Finding* const late = finding_of(diagnosis, FindingKind::Stragglers)) {
     brief.why_nothing = ": rank " + std::to_string(diagnosis.late.front().rank) +
                         " is what the others wait for, " + percent(late->share()) +

@@ -68,10 +68,10 @@ enum class OtherCollectives { AsRecorded, OwnTime, NoTime };
 enum class HostTaken { RunsAhead, Follows };
 
 struct TracedWorkload {
-  models::Profile profile;        // with what was recorded
-  std::vector<std::size_t> ends;  // of the recorded buckets, exclusive, in gradient-ready order
-  bool sizes_known = true;        // of every gradient
-  bool host_waits = false;        // for the GPU, somewhere in the trace
+  models::Profile profile;         // with what was recorded
+  std::vector<std::size_t> ends;   // of the recorded buckets, exclusive, in gradient-ready order
+  bool sizes_known = true;         // of every gradient
+  bool host_waits = false;         // for the GPU, somewhere in the trace
   std::size_t steps = 0;           // of whose times the medians are
   std::vector<std::string> notes;  // what was assumed or could not be known
 };

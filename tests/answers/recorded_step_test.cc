@@ -21,7 +21,7 @@ namespace {
 
 using std::chrono::microseconds;
 
-const std::string kShipped = DOVETAIL_SOURCE_DIR "/models";
+const std::string kFolder = DOVETAIL_SOURCE_DIR "/models";
 
 // A host that takes 600 us to issue what the device computes in 100: 300 for forward, 200 for the gradient, 60 for the updates,
 // 40 for the one bucket.
@@ -39,7 +39,7 @@ std::string host_bound_step() {
 
 Duration step_of(InputOptions options) {
   options.workload = host_bound_step();
-  options.data_dir = kShipped;
+  options.data_dir = kFolder;
   Inputs inputs = load_inputs(options);
   search::Planner planner(std::move(inputs.program), inputs.machine.costs);
   return Duration(planner.evaluate(schedule::parse_policy("torch-ddp")).summary.step_ns);
@@ -56,10 +56,8 @@ TEST(RecordedStepTest, TheHostGoesWithTheStepToEveryMachineAndLayout) {
 
 // --world asks for a file's step on other ranks, as it does for a model of the zoo.
 TEST(RecordedStepTest, WorldLaysOutARecordedStep) {
-  const Inputs inputs = load_inputs({.workload = host_bound_step(),
-                                     .cluster = "h100x64",
-                                     .data_dir = kShipped,
-                                     .world = 16});
+  const Inputs inputs = load_inputs(
+      {.workload = host_bound_step(), .cluster = "h100x64", .data_dir = kFolder, .world = 16});
   EXPECT_EQ(inputs.program.world_size, 16);
   EXPECT_EQ(step_of({.cluster = "h100x64", .world = 16}), microseconds(600));
 }
@@ -79,17 +77,16 @@ TEST(RecordedStepTest, AHostTwiceAsFastIssuesItInHalfTheTimeThere) {
 TEST(RecordedStepTest, APlanFileKeepsTheHost) {
   const Inputs inputs = load_inputs({.workload = host_bound_step(),
                                      .cluster = "a100x8",
-                                     .data_dir = kShipped,
+                                     .data_dir = kFolder,
                                      .layout = parse_layout("dp=8")});
   const schedule::Plan plan{
       .program = inputs.program,
-      .schedule =
-          schedule::make_schedule(inputs.program, schedule::parse_policy("torch-ddp")),
+      .schedule = schedule::make_schedule(inputs.program, schedule::parse_policy("torch-ddp")),
       .summary = inputs.summary};
   schedule::Plan read = schedule::parse_plan("plan.json", schedule::plan_to_json(plan));
   for (const std::string cluster : {"", "h100x64"}) {
     const Machine machine =
-        machine_of({.command = "predict", .cluster = cluster, .data_dir = kShipped}, read);
+        machine_of({.command = "predict", .cluster = cluster, .data_dir = kFolder}, read);
     search::Planner planner(read.program, machine.costs);
     EXPECT_EQ(Duration(planner.evaluate(read.schedule).step_ns), microseconds(600)) << cluster;
   }

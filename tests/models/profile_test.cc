@@ -151,8 +151,8 @@ TEST(ProfileTest, TheRecordedStepKeepsItsBucketsInTheirOrder) {
   EXPECT_TRUE(recorded.is_copied);
   EXPECT_EQ(recorded.framework, "torch");
   EXPECT_EQ(recorded.micro_steps, 4);
-  EXPECT_THAT(recorded.buckets, ::testing::ElementsAre(std::vector<std::size_t>{1},
-                                                       std::vector<std::size_t>{0}));
+  EXPECT_THAT(recorded.buckets,
+              ::testing::ElementsAre(std::vector<std::size_t>{1}, std::vector<std::size_t>{0}));
   // Half a per cent where nobody knows the miss.
   const Profile unknown = read_profile(JsonFile("p.json", recorded_text(R"([["a", "b"]])")));
   EXPECT_EQ(unknown.recorded->off(), std::chrono::microseconds(2));
@@ -160,8 +160,8 @@ TEST(ProfileTest, TheRecordedStepKeepsItsBucketsInTheirOrder) {
 
 TEST(ProfileTest, WhatARecordingDoesNotTellIsAsCheapOrAsDearAsItMayBe) {
   const Profile profile = read_profile(JsonFile(
-      "p.json", recorded_text(R"([["a", "b"]])",
-                              R"(, "bucket_call_low_us": 3, "bucket_call_high_us": 30)")));
+      "p.json",
+      recorded_text(R"([["a", "b"]])", R"(, "bucket_call_low_us": 3, "bucket_call_high_us": 30)")));
   const schedule::Program program = profile_program(profile);
   const CostBounds bounds = profile_bounds(profile, program);
   const auto all_reduce = [&](const Costs& costs) {
@@ -182,8 +182,9 @@ TEST(ProfileTest, EachGradientIsInOneRecordedBucket) {
   EXPECT_THAT(said(R"([["a"], ["b", "c"]])"),
               HasSubstr("/recorded/buckets/1/1: expected a gradient of the profile, once"));
   EXPECT_THAT(said(R"([["a", "b"], ["a"]])"), HasSubstr("/recorded/buckets/1/0"));
-  EXPECT_THAT(said(R"([["a"]])"),
-              HasSubstr("/recorded/buckets: expected each of the 2 gradients in a bucket, found 1"));
+  EXPECT_THAT(
+      said(R"([["a"]])"),
+      HasSubstr("/recorded/buckets: expected each of the 2 gradients in a bucket, found 1"));
   EXPECT_THAT(said(R"([["a", "b"], []])"), HasSubstr("expected at least one gradient"));
 }
 
@@ -196,8 +197,9 @@ TEST(ProfileTest, AWorldOfOneNeedsNoCollectives) {
   ASSERT_TRUE(has_own_costs(profile));
   const schedule::Program program = profile_program(profile);
   const Costs costs = profile_costs(profile, program);
-  EXPECT_EQ(costs.collective(schedule::Collective::AllReduce, program.groups.front(), mib(64)).isolated,
-            Duration{});
+  EXPECT_EQ(
+      costs.collective(schedule::Collective::AllReduce, program.groups.front(), mib(64)).isolated,
+      Duration{});
 }
 
 }  // namespace

@@ -143,7 +143,8 @@ TEST(AgreementTest, DiagnoseAndExploreOfTheImportedFileGiveOneAnswer) {
         << traced.name;
     EXPECT_EQ(diagnosis.buckets->answer.is_told(), explored->is_told()) << traced.name;
     // What runs now is the recorded step, and no setting is called better than it.
-    EXPECT_LE(share(explored->now - *explored->recorded, *explored->recorded), 0.002) << traced.name;
+    EXPECT_LE(share(explored->now - *explored->recorded, *explored->recorded), 0.002)
+        << traced.name;
     EXPECT_EQ(search::row_of_now(sweep, imported.program), 0U) << traced.name;
   }
 }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -147,6 +148,30 @@ TEST(KinetoDiagnosisTest, DlrmWaitsForLateRanks) {
               HasSubstr("for rank 7 (longest in an all-to-all of 24 KiB), late with "));
   ASSERT_FALSE(diagnosis.late.empty());
   EXPECT_EQ(diagnosis.late.front().rank, 7);
+  // No bucket is a gain for certain, and the first line says who is waited for.
+  EXPECT_EQ(brief(diagnosis).why_nothing,
+            ": rank 7 is what the others wait for, 96 % of all collective time: keep the buckets "
+            "you have");
+}
+
+// The trace of a step without a collective says so at first, and what the host loses without the recording's own cost.
+TEST(KinetoDiagnosisTest, AJobThatSendsNothingIsToldThatItsHostIsLate) {
+  const Diagnosis diagnosis =
+      diagnose(imports::load_job({testing::trace_file("gpu-user-annotation.json.gz")}, {}));
+  EXPECT_EQ(diagnosis.findings.front().kind, FindingKind::NoCollective);
+  const auto waits =
+      std::ranges::find(diagnosis.findings, FindingKind::WaitsForHost, &Finding::kind);
+  ASSERT_NE(waits, diagnosis.findings.end());
+  const Brief told = brief(diagnosis);
+  EXPECT_EQ(told.why_nothing, ": this job sends nothing (no collective is recognised)");
+  EXPECT_THAT(told.gives, HasSubstr("the GPU waits 1.50 ms of 1.55 ms a step for the host"));
+  const HostTime& host = diagnosis.ranks[0].host;
+  const WhatIf& change = diagnosis.ranks[0].forecast.what_ifs.back();
+  ASSERT_EQ(change.change, Change::NoHost);
+  const Duration left = change.gain.middle - (host.profiler_low + host.profiler_high) / 2;
+  EXPECT_THAT(told.left, StartsWith("at most " + dovetail::to_string(left) + " ("));
+  EXPECT_THAT(told.left,
+              HasSubstr("0.17 ms to 0.50 ms that recording costs the host are not in it"));
 }
 
 // Every cause is a part of the exposed time, and the parts are all of it.

@@ -11,7 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_reader.h"
+#include "models/workloads/profile.h"
 #include "recordings/diagnose/diagnosis.h"
+#include "recordings/diagnose/what_if.h"
 #include "recordings/diagnose/words.h"
 #include "tests/recordings/kineto/made_trace.h"
 #include "tests/recordings/kineto/traces.h"
@@ -235,6 +238,40 @@ TEST(VerdictTest, AccumulationThatReducesEachTimeIsToldWithWhatItCosts) {
     EXPECT_EQ(last.findings.front().kind, FindingKind::Exposed);
     EXPECT_NEAR(to_us(last.findings.front().whole), 75882, 20);
   }
+}
+
+// What was recorded goes into the file: the step, its three buckets of two gradients, and how many micro-steps reduce.
+TEST(VerdictTest, TheImportedFileKeepsTheRecordedStep) {
+  for (const int passes : {1, 4}) {
+    const JobTrace job = job_made({.passes = passes});
+    const auto made = import_workload(job, 0, replay_rank(job.ranks[0]), "step");
+    const models::Profile read = models::read_profile(
+        JsonFile("step.json", workload_json(std::get<ImportedWorkload>(made).workload)));
+    ASSERT_TRUE(read.recorded.has_value());
+    EXPECT_EQ(read.recorded, std::get<ImportedWorkload>(made).workload.profile.recorded);
+    EXPECT_EQ(read.recorded->step, usual_step(job.ranks[0].line));
+    EXPECT_EQ(read.recorded->micro_steps, passes);
+    EXPECT_EQ(read.recorded->framework, "torch");
+    EXPECT_TRUE(read.recorded->is_copied);
+    EXPECT_THAT(read.recorded->buckets, ::testing::ElementsAre(std::vector<std::size_t>{0, 1},
+                                                               std::vector<std::size_t>{2, 3},
+                                                               std::vector<std::size_t>{4, 5}));
+    EXPECT_LT(read.recorded->off(), read.recorded->step / 50);
+  }
+}
+
+// A trace of one rank is a step of one rank; of a trace that does not say it two are taken.
+TEST(VerdictTest, AStepOfOneRankIsOne) {
+  const auto world_of = [](int world) {
+    MadeTrace made;
+    made.world = world;
+    made.group.resize(static_cast<std::size_t>(world));
+    const JobTrace job = job_made(made);
+    const auto imported = import_workload(job, 0, replay_rank(job.ranks[0]), "step");
+    return std::get<ImportedWorkload>(imported).workload.profile.world_size;
+  };
+  EXPECT_EQ(world_of(1), 1);
+  EXPECT_EQ(world_of(8), 8);
 }
 
 // Without annotations as with them: 25 MiB is one bucket in each iteration, of 24 MiB, which no all-reduce of the trace was:
