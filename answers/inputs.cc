@@ -89,8 +89,8 @@ models::Workload workload_of(const std::string& name, std::optional<std::int64_t
   }
 }
 
-// That of the options, on the ranks that they ask for; else, where it has none of its own, on `world`. A file is laid out on
-// those of --world, as a model of the zoo is made for them.
+// That of the options, on the ranks that they ask for; else, where it has none of its own, on
+// `world`. A file is laid out on those of --world, as a model of the zoo is made for them.
 models::Workload workload_of(const InputOptions& options, std::optional<std::int64_t> world) {
   std::optional<schedule::DataParallel> layout = options.layout;
   const bool is_file = !given_or_shipped(options.workload, options.data_dir + "/workloads").empty();

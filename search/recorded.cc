@@ -1,4 +1,5 @@
-// Plays the recorded buckets and others on the machine of the recording, and on the two that bound it.
+// Plays the recorded buckets and others on the machine of the recording, and on the two that bound
+// it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "search/recorded.h"
@@ -45,8 +46,13 @@ Gains::Gains(const schedule::Program& program, const models::Costs& costs,
   }
 }
 
+bool is_same(const schedule::Schedule& a, schedule::Schedule b) {
+  b.policy = a.policy;
+  return a == b;
+}
+
 Gain Gains::of(const schedule::Schedule& schedule) {
-  if (schedule == runs_) return {};
+  if (is_same(schedule, runs_)) return {};
   std::array<Duration, 3> gains{};
   for (std::size_t k = 0; k < planners_.size(); ++k) {
     gains[k] = now_[k] - Duration(planners_[k].evaluate(schedule).step_ns);

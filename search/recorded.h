@@ -1,14 +1,16 @@
-// What a recorded step runs now, what the best that can be set there takes, and what lies between: one answer, whoever asks
-// (explore, diagnose, evaluate).
+// What a recorded step runs now, what the best that can be set there takes, and what lies between:
+// one answer, whoever asks (explore, diagnose, evaluate).
 //
-//   options.recorded = recorded_run(program, recorded);       // a row of the sweep: what there is now
+//   options.recorded = recorded_run(program, recorded);  // a row of the sweep: what there is now
 //   Sweep sweep = run_sweep(planner, options);
 //   RecordedAnswer answer = recorded_answer(planner, bounds, recorded, sweep);
-//   in_words(answer)     "64.1 ms a step against 76.9 ms now (recorded: 76.1 ms, +1.0 %): 12.8 ms less (10 ms to 15.1 ms)"
+//   in_words(answer)     "64.1 ms a step against 76.9 ms now (recorded: 76.1 ms, +1.0 %): 12.8 ms
+//                        less (10 ms to 15.1 ms)"
 //
-// The step now is that of the recorded buckets, simulated like every other one; the recorded one stands beside it. The gain
-// is the difference of two simulated steps. Its interval holds what the recording does not tell (models::CostBounds), and by
-// how much the workload misses the recorded step (models::RecordedStep::off). A gain that may be none is not told.
+// The step now is that of the recorded buckets, simulated like every other one; the recorded one
+// stands beside it. The gain is the difference of two simulated steps. Its interval holds what the
+// recording does not tell (models::CostBounds), and by how much the workload misses the recorded
+// step (models::RecordedStep::off). A gain that may be none is not told.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -33,10 +35,14 @@ struct Gain {
   friend bool operator==(const Gain&, const Gain&) = default;
 };
 
-// The recorded buckets as a Schedule of the Program, which is that of the recording, laid out on any ranks. Nothing where its
-// gradients are reduced otherwise now: twice, or stage by stage. Throws InputError for gradients that cannot share a bucket.
+// The recorded buckets as a Schedule of the Program, which is that of the recording, laid out on
+// any ranks. Nothing where its gradients are reduced otherwise now: twice, or stage by stage.
+// Throws InputError for gradients that cannot share a bucket.
 std::optional<RecordedRun> recorded_run(const schedule::Program& program,
                                         const models::RecordedStep& recorded);
+
+// Whether two Schedules are one, whoever made them.
+bool is_same(const schedule::Schedule& a, schedule::Schedule b);
 
 // Gains of any Schedules against what runs now.
 class Gains {

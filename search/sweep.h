@@ -75,7 +75,8 @@ schedule::Policy at_size(const SweptPolicy& policy, Bytes threshold,
 // PyTorch's DDP where none has.
 const frameworks::Framework& framework_of(const std::vector<SweptPolicy>& policies);
 
-// What a job runs now, where that was recorded (recorded.h): a Schedule, and whose it is by its id; "": unknown.
+// What a job runs now, where that was recorded (recorded.h): a Schedule, and whose it is by its id;
+// "": unknown.
 struct RecordedRun {
   schedule::Schedule schedule;
   std::string framework;
@@ -136,8 +137,8 @@ struct Sweep {
   std::vector<std::string> left_out;  // policies, and steps of them, that do not apply, and why
 };
 
-// What a reader has now: what was recorded; else what the framework does by itself, with as many micro-steps as the best.
-// Nothing where neither was tried.
+// What a reader has now: what was recorded; else what the framework does by itself, with as many
+// micro-steps as the best. Nothing where neither was tried.
 std::optional<std::size_t> row_of_now(const Sweep& sweep, const schedule::Program& program);
 
 // The same for somebody who thinks about this policy.

@@ -2,7 +2,8 @@
 //
 // Timed work says how long an op took somewhere else; it cannot be run. Each such op gets as many
 // repetitions of this machine's unit kernel as fill its time (the mean over ranks, at least one
-// repetition): the same compute profile in time, on real data. They are issued by this machine's host.
+// repetition): the same compute profile in time, on real data. They are issued by this machine's
+// host.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -67,7 +67,8 @@ class Adviser {
       advice.settings.push_back(setting(std::move(candidate), std::move(buckets)));
     }
     std::vector<std::size_t> list;
-    // Of the framework that was recorded explore's rows are settings; others make DDP's buckets in their own way.
+    // Of the framework that was recorded explore's rows are settings; others make DDP's buckets in
+    // their own way.
     if (framework_.id.starts_with(recorded_.framework)) {
       add_best_of_sweep(advice);
     } else {
@@ -90,7 +91,7 @@ class Adviser {
     BucketSetting setting;
     static_cast<BucketCandidate&>(setting) = std::move(candidate);
     setting.schedule = std::move(buckets);
-    setting.is_recorded = setting.schedule == runs_;
+    setting.is_recorded = search::is_same(setting.schedule, runs_);
     setting.gain = gains_.of(setting.schedule);
     return setting;
   }
@@ -105,7 +106,9 @@ class Adviser {
     const search::Sweep sweep = search::run_sweep(forecast_.planner(), options);
     const search::SweepRow& best = sweep.rows[sweep.best];
     const schedule::Schedule& found = best.candidate.schedule;
-    const auto known = std::ranges::find(advice.settings, found, &BucketSetting::schedule);
+    const auto known = std::ranges::find_if(advice.settings, [&](const BucketSetting& one) {
+      return search::is_same(one.schedule, found);
+    });
     advice.best = static_cast<std::size_t>(known - advice.settings.begin());
     if (known != advice.settings.end()) return;
     BucketCandidate candidate;
@@ -142,7 +145,8 @@ class Adviser {
     });
   }
 
-  // The best grouping that is known: of those that DDP's rule makes, and the one that `exact` finds.
+  // The best grouping that is known: of those that DDP's rule makes, and the one that `exact`
+  // finds.
   std::vector<std::size_t> best_list() {
     std::vector<std::vector<std::size_t>> lists;
     if (network_matters()) {

@@ -6,14 +6,15 @@
 //     advice->given_up                         what this framework's words cost against any buckets
 //   }
 //
-// Every gain is the difference of two steady steps of the imported workload (search/recorded.h), with the recorded buckets and
-// with the setting's: those that explore finds for it. The interval holds what the trace does not tell: what a bucket costs the
-// host (the lower and the upper quartile of its calls; from nothing where the host waits for the GPU anyway), what an
-// all-reduce takes whose size was not recorded (models/rates/collective_estimate.h), and by how much the workload misses the
-// recorded step, half a percent at least.
+// Every gain is the difference of two steady steps of the imported workload (search/recorded.h),
+// with the recorded buckets and with the setting's: those that explore finds for it. The interval
+// holds what the trace does not tell: what a bucket costs the host (the lower and the upper
+// quartile of its calls; from nothing where the host waits for the GPU anyway), what an all-reduce
+// takes whose size was not recorded (models/rates/collective_estimate.h), and by how much the
+// workload misses the recorded step, half a percent at least.
 //
-// For the framework that was recorded the best is the best row of explore's sweep. The framework's own default is always among
-// the settings, so the best one is never slower.
+// For the framework that was recorded the best is the best row of explore's sweep. The framework's
+// own default is always among the settings, so the best one is never slower.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -6,12 +6,13 @@
 //
 // Changes are made to the imported workload (workload.h) and its steady step is found by search::Planner: what `import`
 // and `explore` say of the same trace is the same number by construction. Its step with the recorded buckets and their
-// recorded durations is held against the recorded one first (WorkloadCheck); by what it misses every gain of buckets may be off.
+// recorded durations is held against the recorded one first (WorkloadCheck); by what it misses
+// every gain of buckets may be off.
 //
-// Where a trace makes no workload (no DDP in it) or one that misses the step by more than 2 %, and for a host that waits for
-// the GPU, changes are made to the recorded
-// graph instead: calls and collectives of no length. Everything that is not changed stays as recorded, so these are
-// answers for this job on this machine, near what was recorded.
+// Where a trace makes no workload (no DDP in it) or one that misses the step by more than 2 %, and
+// for a host that waits for the GPU, changes are made to the recorded graph instead: calls and
+// collectives of no length. Everything that is not changed stays as recorded, so these are answers
+// for this job on this machine, near what was recorded.
 //
 // Another host gives no more than the GPU waits for the host, communication that is exposed for it included. Of a single
 // step nobody knows how much another one would gain: an interval then is half a percent of the step at least.

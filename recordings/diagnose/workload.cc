@@ -30,8 +30,8 @@ using step::NodeId;
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::min() / 4;
 
-// Which of the host's launches of a bucket in the trace stands for all: the lower quartile of their times, the mean, the
-// upper quartile.
+// Which of the host's launches of a bucket in the trace stands for all: the lower quartile of their
+// times, the mean, the upper quartile.
 struct BucketCalls {
   Duration quick{}, mean{}, slow{};
 };
@@ -531,8 +531,9 @@ void add_notes(TracedWorkload& workload, const JobTrace& job, const RankTrace& r
   }
 }
 
-// The recorded step and its buckets, which are DDP's. A host that waits for the GPU has its waits taken for work of its own
-// (HostTaken), or is no part of the workload: a further call makes a wait shorter there, and may cost nothing.
+// The recorded step and its buckets, which are DDP's. A host that waits for the GPU has its waits
+// taken for work of its own (HostTaken), or is no part of the workload: a further call makes a wait
+// shorter there, and may cost nothing.
 void add_recorded(TracedWorkload& workload, const RankTrace& rank, const TracedBuckets& buckets,
                   const BucketCalls& calls) {
   const bool may_be_free = !workload.profile.host || workload.host_waits;

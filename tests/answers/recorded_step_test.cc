@@ -23,8 +23,8 @@ using std::chrono::microseconds;
 
 const std::string kFolder = DOVETAIL_SOURCE_DIR "/models";
 
-// A host that takes 600 us to issue what the device computes in 100: 300 for forward, 200 for the gradient, 60 for the updates,
-// 40 for the one bucket.
+// A host that takes 600 us to issue what the device computes in 100: 300 for forward, 200 for the
+// gradient, 60 for the updates, 40 for the one bucket.
 std::string host_bound_step() {
   const std::string path = ::testing::TempDir() + "/host_bound_step.json";
   write_file(path, R"({"name": "bound", "world_size": 2, "bucket_call_us": 40,

@@ -1,4 +1,5 @@
-// What a recorded step runs now is a row of the sweep, and a gain against it is told only as far as the recording goes.
+// What a recorded step runs now is a row of the sweep, and a gain against it is told only as far as
+// the recording goes.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "search/recorded.h"
@@ -73,7 +74,8 @@ TEST(RecordedTest, WithoutARecordingNowIsTheDefault) {
   EXPECT_EQ(now.said->words, "PyTorch DDP's default");
 }
 
-// The interval is as wide as the workload misses the recorded step: a miss of more than the gain leaves nothing to be told.
+// The interval is as wide as the workload misses the recorded step: a miss of more than the gain
+// leaves nothing to be told.
 TEST(RecordedTest, AGainIsToldAsFarAsTheWorkloadIsTheRecordedStep) {
   Recording recorded = recording();
   Planner planner(recorded.program, recorded.costs);

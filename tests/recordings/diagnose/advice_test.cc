@@ -51,7 +51,8 @@ TEST(BucketAdviceTest, IntervalsHoldWhatTheStepTakesWithOtherBuckets) {
       const Diagnosis diagnosis = diagnose(testing::job_of(testing::trace_of(now)));
       ASSERT_TRUE(diagnosis.buckets.has_value()) << latency;
       for (const BucketSetting& setting : diagnosis.buckets->settings) {
-        // Gradients that are views of buckets are another step than the recorded one, which copies them.
+        // Gradients that are views of buckets are another step than the recorded one, which copies
+        // them.
         if (setting.schedule.buckets.front().mode == schedule::BucketMode::View) continue;
         const double gain =
             testing::period_us(now) - testing::period_us(step_with(setting.ends, latency));

@@ -122,7 +122,8 @@ TEST(AgreementTest, APolicyOfExploreTakesWhatItsSettingTakes) {
   EXPECT_GT(compared, 8U);
 }
 
-// One now, one best, one gain: explore's sweep over the file against what diagnose says of the trace, to the nanosecond.
+// One now, one best, one gain: explore's sweep over the file against what diagnose says of the
+// trace, to the nanosecond.
 TEST(AgreementTest, DiagnoseAndExploreOfTheImportedFileGiveOneAnswer) {
   for (const Traced& traced : traces_with_workloads()) {
     Imported imported(traced.job);

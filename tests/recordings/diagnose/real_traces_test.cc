@@ -154,7 +154,8 @@ TEST(KinetoDiagnosisTest, DlrmWaitsForLateRanks) {
             "you have");
 }
 
-// The trace of a step without a collective says so at first, and what the host loses without the recording's own cost.
+// The trace of a step without a collective says so at first, and what the host loses without the
+// recording's own cost.
 TEST(KinetoDiagnosisTest, AJobThatSendsNothingIsToldThatItsHostIsLate) {
   const Diagnosis diagnosis =
       diagnose(imports::load_job({testing::trace_file("gpu-user-annotation.json.gz")}, {}));

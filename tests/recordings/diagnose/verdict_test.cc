@@ -240,7 +240,8 @@ TEST(VerdictTest, AccumulationThatReducesEachTimeIsToldWithWhatItCosts) {
   }
 }
 
-// What was recorded goes into the file: the step, its three buckets of two gradients, and how many micro-steps reduce.
+// What was recorded goes into the file: the step, its three buckets of two gradients, and how many
+// micro-steps reduce.
 TEST(VerdictTest, TheImportedFileKeepsTheRecordedStep) {
   for (const int passes : {1, 4}) {
     const JobTrace job = job_made({.passes = passes});
