@@ -475,7 +475,7 @@ std::optional<report::Prefetch> prefetch_of(const JobTable& table, const JobRow&
     found.curves[job.reshard ? 0 : 1].points.push_back({.ahead = job.prefetch,
                                                         .step = row.found.step,
                                                         .bytes = row.found.peak(),
-                                                        .spec = row.change});
+                                                        .setting = row.change});
     if (with_gathers_of(job, Job{}) == job) found.usual = row.change;
     ++points;
   }

@@ -33,7 +33,7 @@ report::Curve curve_over_sizes(const frameworks::Framework& framework, search::P
                             .buckets = candidate.buckets(),
                             .step = Duration(candidate.summary.step_ns),
                             .exposed = Duration(candidate.summary.exposed_ns),
-                            .spec = schedule::to_string(spec)});
+                            .policy = schedule::to_string(spec)});
   }
   return curve;
 }
@@ -66,7 +66,7 @@ report::Prefetch curves_over_prefetch(const frameworks::Framework& of, const sea
       curve.points.push_back({.ahead = ahead,
                               .step = Duration(candidate.summary.step_ns),
                               .bytes = candidate.most_gathered,
-                              .spec = candidate.name()});
+                              .setting = candidate.name()});
     }
     found.curves.push_back(std::move(curve));
   }
@@ -112,7 +112,7 @@ void add_faster_curve(report::Report& report) {
   report.remarks.push_back(
       "Faster than our plan, which is the best row of the sweep: " + of->label + " at " +
       to_string(fastest->threshold) + ", " + to_string(fastest->step) + " (" +
-      fixed(100 * share, 1, "+") + " %), --policy " + fastest->spec +
+      fixed(100 * share, 1, "+") + " %), --policy " + fastest->policy +
       ". The lower bound does not cover it where it shards updates.");
 }
 

@@ -170,7 +170,7 @@ report::Report report_of_plan(const PageOptions& page, const std::vector<std::st
 void add_plan(report::Report& report, const PlanOnPage& what) {
   const std::string& policy = what.plan.schedule.policy;
   report::Found found;
-  found.spec = policy;
+  found.policy = policy;
   found.buckets = what.plan.schedule.buckets.size();
   found.step = Duration(what.steady.summary.step_ns);
   found.exposed = Duration(what.steady.summary.exposed_ns);

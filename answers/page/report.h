@@ -51,7 +51,7 @@ struct CurvePoint {
   std::size_t buckets = 0;
   Duration step{};
   Duration exposed{};
-  std::string spec;  // as --policy takes it
+  std::string policy;  // as --policy takes it
 };
 struct Curve {
   std::string rule;                // "torch-ddp"
@@ -74,7 +74,7 @@ struct PrefetchPoint {
   std::int64_t ahead = 0;
   Duration step{};
   Bytes bytes;
-  std::string spec;  // as --policy takes it; of a job its change
+  std::string setting;  // as --policy takes it; of a job its change
 };
 struct PrefetchCurve {
   std::string label;                  // "reshard_after_forward=True"
@@ -83,14 +83,14 @@ struct PrefetchCurve {
 struct Prefetch {
   std::string axis;         // what is ahead
   std::string bytes_are;    // "parameters gathered at a time"
-  std::string usual;        // spec of what a job without a setting runs; empty: no point is that
+  std::string usual;        // setting of what a job without one runs; empty: no point is that
   std::string usual_words;  // "FSDP2's default"
   std::vector<PrefetchCurve> curves;
 };
 
 // The plan that the report is about.
 struct Found {
-  std::string spec;
+  std::string policy;
   std::size_t buckets = 0;
   Duration step{}, exposed{};
   std::optional<Duration> lower_bound = std::nullopt;
@@ -128,7 +128,7 @@ struct Report {
   std::optional<Prefetch> prefetch = std::nullopt;
   std::optional<Found> found = std::nullopt;
   std::vector<std::string> remarks;  // sentences that a reader of `found` must see
-  std::string usual;                 // spec of Sensitivity::usual; empty: nothing is compared
+  std::string usual;                 // policy of Sensitivity::usual; empty: nothing is compared
   std::vector<Sensitivity> sensitivity;
   std::vector<Timeline> timelines;
   std::vector<std::string>

@@ -40,7 +40,7 @@ ordered_json json_of(const CurvePoint& point) {
           {"buckets", point.buckets},
           {"step_us", to_us(point.step)},
           {"exposed_us", to_us(point.exposed)},
-          {"spec", point.spec}};
+          {"policy", point.policy}};
 }
 
 ordered_json json_of(const Curve& curve) {
@@ -64,7 +64,7 @@ ordered_json json_of(const Prefetch& prefetch) {
       points.push_back({{"ahead", point.ahead},
                         {"step_us", to_us(point.step)},
                         {"memory_bytes", point.bytes.count()},
-                        {"spec", point.spec}});
+                        {"setting", point.setting}});
     }
     curves.push_back({{"label", curve.label}, {"points", std::move(points)}});
   }
@@ -76,7 +76,7 @@ ordered_json json_of(const Prefetch& prefetch) {
 }
 
 ordered_json json_of(const Found& found) {
-  return {{"spec", found.spec},
+  return {{"policy", found.policy},
           {"buckets", found.buckets},
           {"step_us", to_us(found.step)},
           {"exposed_us", to_us(found.exposed)},

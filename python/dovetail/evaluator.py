@@ -24,7 +24,7 @@ class Evaluation:
     interval: Optional[Interval]  # where public steps like it lay; None where nothing is known
     lower_bound_us: Optional[float]  # no schedule of the kind is faster on this model; None where none is known
     gap_percent: Optional[float]  # of the step above the bound
-    exposed_us: Optional[float]  # communication that nothing hides; None of a job
+    exposed_us: Optional[float]  # communication that nothing hides
     held_bytes: int  # memory of a rank: of a job its peak, of a workload what it keeps all step long, activations aside
     device_bytes: Optional[int]
     fits: bool

@@ -63,7 +63,10 @@ def policy(function: Optional[Grouping] = None, *, name: Optional[str] = None, m
     them. Options: name (of its row), mode and wait as `--mode` and `--wait` have them.
     """
     def made(given: Grouping) -> OwnPolicy:
-        return OwnPolicy(given, name or str(getattr(given, "__name__", "own")), mode, wait)
+        called = name or str(getattr(given, "__name__", "own"))
+        if "/" in called:
+            raise InputError(f"policy: the name {called!r} has a /, which no file's name may have")
+        return OwnPolicy(given, called, mode, wait)
 
     return made if function is None else made(function)
 

@@ -144,7 +144,8 @@ class PolicyRow:
 
     def __repr__(self) -> str:
         fit = "" if self.fits else ", does not fit"
-        return f"PolicyRow({self.policy!r}, {_ms(self.step_us)}, exposed {_ms(self.exposed_us)}{fit})"
+        run = " (as run there)" if self.as_run else ""
+        return f"PolicyRow({self.policy!r}{run}, {_ms(self.step_us)}, exposed {_ms(self.exposed_us)}{fit})"
 
 
 class TextResult(Result):

@@ -349,7 +349,7 @@ def check_explore_figures(browser, checks, printed):
     shown = browser.run("return JSON.parse(document.getElementById('report').textContent)")
     checks.equal(shown["results"][0], printed, "explore: the figures in the page")
     checks.equal(shown["found"]["step_us"], printed["best"]["step_us"], "explore: step of our plan")
-    points = {(point["spec"], point["step_us"]) for curve in shown["curves"] for point in curve["points"]}
+    points = {(point["policy"], point["step_us"]) for curve in shown["curves"] for point in curve["points"]}
     swept = [row for row in printed["rows"] if row["rule"] == "torch-ddp" and row["threshold_bytes"]]
     checks.expect(len(swept) > 10, f"explore: {len(swept)} swept rows")
     for row in swept:

@@ -146,7 +146,7 @@ TEST_F(CommandLineTest, JsonOfAPlanIsTheFileThatOutputWrites) {
 TEST_F(CommandLineTest, TablesAreCsvToo) {
   const std::string sweep = "explore --workload mlp --cluster a100x8 --policies one-bucket,exact ";
   const std::string csv = ask(sweep + "--csv").output;
-  EXPECT_THAT(csv, StartsWith("policy,threshold_bytes,first_bucket_bytes,mode,wait,buckets,"));
+  EXPECT_THAT(csv, StartsWith("policy,rule,threshold_bytes,first_bucket_bytes,mode,wait,buckets,"));
   // The two, DDP as it is and with views, exact with the copies and the waits of DDP and with its waits.
   EXPECT_GE(std::count(csv.begin(), csv.end(), '\n'), 7);
   const std::string file = path("rows.csv");
@@ -387,8 +387,10 @@ TEST_F(CommandLineTest, CompletionsAreScriptsThatTheirShellsTake) {
   EXPECT_EQ(asked("import kin", "2"), "kineto\n");
   EXPECT_THAT(asked("explore --clus", "2"), StartsWith("--cluster\n"));
   EXPECT_EQ(asked("explore --cluster a100x16", "3"), "a100x16\na100x16_ib\n");
-  EXPECT_EQ(asked("explore --framework torch", "3"), "torch\ntorch2.6\ntorch1\n");
-  EXPECT_EQ(asked("diagnose --framework torch", "3"), "torch\n");
+  // Paddle's settings are compared, and not named to a recorded step.
+  EXPECT_EQ(asked("explore --framework padd", "3"), "paddle\n");
+  EXPECT_EQ(asked("diagnose --framework padd", "3"), "\n");
+  EXPECT_EQ(asked("diagnose --framework horo", "3"), "horovod\n");
   const Ended man = ask("completion man");
   EXPECT_THAT(man.output, AllOf(HasSubstr(".TH DOVETAIL 1"), HasSubstr("EXIT STATUS"),
                                 HasSubstr("dovetail import kineto")));

@@ -165,7 +165,7 @@ TEST_F(PageCommandTest, FsdpHasCurvesOverPrefetchingAndNoneOfBucketSizes) {
     EXPECT_LE(keeps.at(i).at("step_us"), reshards.at(i).at("step_us"));
   }
   const auto usual = std::ranges::find_if(
-      reshards, [&](const json& point) { return point.at("spec") == prefetch.at("usual"); });
+      reshards, [&](const json& point) { return point.at("setting") == prefetch.at("usual"); });
   ASSERT_NE(usual, reshards.end());
   EXPECT_EQ(usual->at("ahead"), 1);
   // What FSDP2 does by itself is a row of the sweep, too.

@@ -91,6 +91,8 @@ class Commands(unittest.TestCase):
             dv.explore("resnet50", "a100x8", policies=[lambda gradients: [gradients]])
         with self.assertRaisesRegex(dv.InputError, "returned None"):
             dv.plan("resnet50", "a100x8", dv.policy(lambda gradients: None))
+        with self.assertRaisesRegex(dv.InputError, "the name 'a/b' has a /"):
+            dv.policy(lambda gradients: [gradients], name="a/b")
 
     def test_a_plan_travels_without_a_file(self):
         plan = dv.plan("resnet50", "a100x8", "ddp:cap=25MiB")

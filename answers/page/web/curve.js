@@ -12,7 +12,7 @@ function curveSection(report) {
   const describe = (curve, point) => [curve.label, [
     ["bucket size", bytes(point.threshold_bytes)], ["step", `${ms(point.step_us)} ms (simulated)`],
     ["over our plan", report.found ? percent(point.step_us / report.found.step_us - 1, 2) : null],
-    ["exposed", `${ms(point.exposed_us)} ms`], ["buckets", point.buckets], ["--policy", point.spec]]];
+    ["exposed", `${ms(point.exposed_us)} ms`], ["buckets", point.buckets], ["--policy", point.policy]]];
 
   // Their names stand above the chart, where no curve runs through them.
   const levelsOf = (found) => [["our plan", found.step_us, "--found", "6 3"], ["lower bound of all-reduces", found.lower_bound_us, "--bound", "2 3"]]
@@ -140,7 +140,7 @@ function curveSection(report) {
   });
   choose(0);
   const rows = curves.flatMap((curve) => curve.points.map((point) => [
-    curve.label, bytes(point.threshold_bytes), point.buckets, ms(point.step_us), ms(point.exposed_us), [point.spec, "text code"]]));
+    curve.label, bytes(point.threshold_bytes), point.buckets, ms(point.step_us), ms(point.exposed_us), [point.policy, "text code"]]));
   return section("curve", "Step time over bucket size", [
     element("p", {}, "Each line is the rule of a framework with its own copies and waits. Choose one to see its flat range."),
     element("div", {class: "controls rules", role: "group", "aria-label": "Rules"}, buttons), range, levelNames, figure,

@@ -12,7 +12,7 @@ function prefetchSection(report) {
   const state = {curve: 0, point: -1};
   const colour = (index) => `var(--rule-${index % 6})`;
   const describe = (curve, point) => [curve.label, [["ahead", point.ahead], ["step", `${time(point.step_us)} (simulated)`],
-    [prefetch.bytes_are, bytes(point.memory_bytes)], ["set by", point.spec || "as asked"]]];
+    [prefetch.bytes_are, bytes(point.memory_bytes)], ["set by", point.setting || "as asked"]]];
 
   function scales(width, height, margin) {
     const inside = [height - margin.bottom, margin.top];
@@ -43,7 +43,7 @@ function prefetchSection(report) {
   }
 
   function drawUsual(svg, {x, y}, width) {
-    const usual = points.find((point) => point.spec === prefetch.usual);
+    const usual = points.find((point) => point.setting === prefetch.usual);
     if (!usual) return;
     const [at, up] = [x(usual.ahead), y(usual.step_us / 1000)];
     svg.append("circle").attr("class", "usual").attr("cx", at).attr("cy", up).attr("r", 9).attr("fill", "none").attr("stroke", "var(--ink)").attr("stroke-width", 2);
@@ -97,5 +97,5 @@ function prefetchSection(report) {
     element("p", {}, kindOf("simulated"), ` Parameters are gathered this many ${prefetch.axis.split(" (")[0].replace(/ ahead$/, "")} before their use. Solid: the step; dashed, on the right axis: ${prefetch.bytes_are}.`),
     legend(curves.flatMap((curve, index) => [[colour(index), curve.label], [dashed(index), "its memory"]])), figure,
     folded("The same as a table", table("Step time over prefetching", [["", "text"], "ahead", "step ms", prefetch.bytes_are, ["set by", "text"]],
-      curves.flatMap((curve) => curve.points.map((point) => [[curve.label, "text"], point.ahead, ms(point.step_us), bytes(point.memory_bytes), [point.spec || "as asked", "text code"]]))))]);
+      curves.flatMap((curve) => curve.points.map((point) => [[curve.label, "text"], point.ahead, ms(point.step_us), bytes(point.memory_bytes), [point.setting || "as asked", "text code"]]))))]);
 }

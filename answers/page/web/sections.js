@@ -33,11 +33,11 @@ function foundSection(report) {
   if (!found) return null;
   const gap = found.lower_bound_us ? percent(found.step_us / found.lower_bound_us - 1, 2) : null;
   // What a job without a plan would run.
-  const usual = report.timelines.find((line) => line.policy === report.usual && report.usual !== found.spec);
+  const usual = report.timelines.find((line) => line.policy === report.usual && report.usual !== found.policy);
   const explore = report.results.find((result) => result.kind === "explore");
   const alike = !explore || explore.best.micro_steps === 1;
   const fact = (name, value) => (value === null ? null : element("div", {}, element("dt", {}, name), element("dd", {}, value)));
-  return section("plan", "Our plan", [element("p", {}, kindOf("simulated"), " ", element("code", {}, found.spec), report.next.length > 0 ? ": " : null,
+  return section("plan", "Our plan", [element("p", {}, kindOf("simulated"), " ", element("code", {}, found.policy), report.next.length > 0 ? ": " : null,
     report.next.length > 0 ? element("a", {href: "#paste"}, "how to set it") : null),
     element("dl", {class: "facts"}, fact("step", time(found.step_us)), usual && alike ? fact(usual.title, `${time(usual.step_us)} (${percent(usual.step_us / found.step_us - 1)})`) : null,
       fact("exposed communication", time(found.exposed_us)),

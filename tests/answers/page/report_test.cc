@@ -199,7 +199,7 @@ TEST(ReportTest, TheFlatRangeReachesFromTheBestToTheFirstThatIsOverOnePercentSlo
   for (const auto& [size, step] : std::vector<std::pair<int, int>>{
            {1, 1005}, {2, 1020}, {3, 1010}, {4, 1000}, {5, 1009}, {6, 1011}}) {
     curve.points.push_back(
-        {.threshold = mib(size), .buckets = 1, .step = us(step), .exposed = {}, .spec = "x"});
+        {.threshold = mib(size), .buckets = 1, .step = us(step), .exposed = {}, .policy = "x"});
   }
   EXPECT_EQ(flat_range(curve), (FlatRange{mib(3), mib(5)}));
 }
