@@ -157,7 +157,13 @@ ordered_json buckets_json(const diagnose::BucketAdvice& advice) {
   for (const diagnose::GivenUp& given : advice.given_up) {
     given_up.push_back({{"what", given.what}, {"less_us", to_us(given.less)}});
   }
-  return {{"settings", std::move(settings)}, {"best", advice.settings[advice.best].setting},
+  ordered_json gain = gain_json(advice.answer.gain);
+  gain["is_told"] = advice.answer.is_told();
+  return {{"now_us", to_us(advice.answer.now)},
+          {"recorded_step_us", to_us(advice.step)},
+          {"gain", std::move(gain)},
+          {"settings", std::move(settings)},
+          {"best", advice.settings[advice.best].setting},
           {"alike", std::move(alike)},       {"framework", std::string(advice.framework->id)},
           {"given_up", std::move(given_up)}, {"not_replayed", advice.framework->not_replayed},
           {"advice", advice_lines(advice)}};

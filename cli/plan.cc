@@ -27,6 +27,7 @@
 #include "schedule/lower/pipeline/assign.h"
 #include "schedule/plan_json.h"
 #include "search/planner.h"
+#include "search/recorded.h"
 #include "search/sweep.h"
 #include "sim/interval.h"
 #include "traces/trace_json.h"
@@ -127,7 +128,15 @@ std::optional<schedule::Policy> usual_policy(const answers::Question& asked,
   return policy;
 }
 
-std::optional<Now> now_of(const std::optional<schedule::Policy>& policy, search::Planner& planner) {
+// Of a recorded step what was recorded, unless the plan has other micro-steps than it.
+std::optional<Now> now_of(const std::optional<schedule::Policy>& policy,
+                          const std::optional<models::RecordedStep>& recorded,
+                          std::int32_t micro_steps, search::Planner& planner) {
+  if (recorded && micro_steps == 1) {
+    if (const auto run = search::recorded_run(planner.program(), *recorded)) {
+      return Now{.words = "as recorded", .step = Duration(planner.evaluate(run->schedule).step_ns)};
+    }
+  }
   if (!policy) return std::nullopt;
   const search::Candidate now = planner.evaluate(search::Start(*policy));
   return Now{.words = frameworks::in_words(*policy), .step = Duration(now.summary.step_ns)};
@@ -215,7 +224,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
   const std::optional<sim::StepInterval> figures = sim::step_interval(program, planner.costs());
   const std::optional<predict::StepRange> range =
       predict::step_range(machine.cluster, made.plan.program, predicted.step);
-  const std::optional<Now> now = now_of(usual, planner);
+  const std::optional<Now> now =
+      now_of(usual, site.inputs().recorded, made.plan.schedule.merge.micro_steps, planner);
   const Written written{.options = options,
                         .candidate = candidate,
                         .predicted = predicted,

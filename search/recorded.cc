@@ -10,6 +10,7 @@
 #include "base/decimal.h"
 #include "schedule/policies/named_groups.h"
 #include "schedule/policies/policies.h"
+#include "search/schedule_memo.h"
 
 namespace dovetail::search {
 
@@ -44,11 +45,6 @@ Gains::Gains(const schedule::Program& program, const models::Costs& costs,
   for (std::size_t k = 0; k < planners_.size(); ++k) {
     now_[k] = Duration(planners_[k].evaluate(runs_).step_ns);
   }
-}
-
-bool is_same(const schedule::Schedule& a, schedule::Schedule b) {
-  b.policy = a.policy;
-  return a == b;
 }
 
 Gain Gains::of(const schedule::Schedule& schedule) {

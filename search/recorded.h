@@ -41,9 +41,6 @@ struct Gain {
 std::optional<RecordedRun> recorded_run(const schedule::Program& program,
                                         const models::RecordedStep& recorded);
 
-// Whether two Schedules are one, whoever made them.
-bool is_same(const schedule::Schedule& a, schedule::Schedule b);
-
 // Gains of any Schedules against what runs now.
 class Gains {
  public:

@@ -29,6 +29,10 @@ std::size_t hash_of(const schedule::Schedule& schedule) {
 
 }  // namespace
 
+bool is_same(const schedule::Schedule& a, const schedule::Schedule& b) {
+  return a.buckets.size() == b.buckets.size() && anonymous(a) == anonymous(b);
+}
+
 const sim::StepSummary* ScheduleMemo::find(const schedule::Schedule& schedule) const {
   const auto [begin, end] = known_.equal_range(hash_of(schedule));
   if (begin == end) return nullptr;

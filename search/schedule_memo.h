@@ -13,6 +13,9 @@
 
 namespace dovetail::search {
 
+// Whether both decide the same, whoever made them.
+bool is_same(const schedule::Schedule& a, const schedule::Schedule& b);
+
 class ScheduleMemo {
  public:
   // Null: not known. Valid until the next `keep`.

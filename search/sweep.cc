@@ -268,7 +268,7 @@ class Sweeper {
   void add_nearest() {
     const SweepRow* fastest = nullptr;
     for (const SweepRow& row : sweep_.rows) {
-      if (row.said || row.candidate.sharded() || !row.fits) continue;
+      if (row.said || row.is_recorded || row.candidate.sharded() || !row.fits) continue;
       if (fastest == nullptr || step_ns(row) < step_ns(*fastest)) fastest = &row;
     }
     if (fastest == nullptr || !has_writer(*options_.framework)) return;

@@ -6,6 +6,7 @@
 
 #include "recordings/diagnose/trial.h"
 #include "schedule/policies/policies.h"
+#include "search/schedule_memo.h"
 
 #include <algorithm>
 #include <cmath>

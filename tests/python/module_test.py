@@ -167,6 +167,21 @@ class Commands(unittest.TestCase):
         self.assertEqual(found.workload, "step.json")
         self.assertEqual(found.world_size, 2)
 
+    def test_a_recorded_step_is_one_thing_whoever_asks(self):
+        trace = dv.Trace(TRACES / "dlrm-v100x8")
+        said = dv.diagnose(trace).document["buckets"]
+        found = dv.explore(trace)
+        self.assertEqual(found.now_us, said["now_us"])
+        self.assertEqual(found.document["now"]["gain"], said["gain"])
+        self.assertEqual(found.document["now"]["recorded_step_us"], said["recorded_step_us"])
+        self.assertAlmostEqual(found.gain_us, said["gain"]["gain_us"], places=3)
+        with tempfile.TemporaryDirectory() as folder:
+            step = os.path.join(folder, "step.json")
+            self.assertEqual(told("import", "kineto", *trace.files, "-o", step).returncode, 0)
+            best = dv.Evaluator()(workload=step, policy=found.best.spec)
+        self.assertEqual(best.now_us, found.now_us)
+        self.assertEqual(best.step_us, found.best.step_us)
+
     def test_compare_of_two_predictions(self):
         with tempfile.TemporaryDirectory() as folder:
             files = []

@@ -102,6 +102,11 @@ TEST(RecordedTest, WhatTheRecordingDoesNotTellIsInTheInterval) {
   Gains gains(recorded.program, recorded.costs, bounds, sweep.rows[0].candidate.schedule,
               Duration{});
   EXPECT_EQ(gains.of(sweep.rows[0].candidate.schedule), Gain{});
+  Gains unsure(recorded.program, recorded.costs, bounds, sweep.rows[0].candidate.schedule,
+               std::chrono::milliseconds(7));
+  schedule::Schedule renamed = sweep.rows[0].candidate.schedule;  // somebody else made it
+  renamed.policy = "one-bucket";
+  EXPECT_EQ(unsure.of(renamed), Gain{});
   const Gain gain = gains.of(sweep.rows[sweep.best].candidate.schedule);
   EXPECT_LT(gain.low, gain.middle);
   EXPECT_EQ(gain.high, gain.middle);
