@@ -371,9 +371,9 @@ TableText text_of(const Table& table, std::size_t room) {
   return result;
 }
 
-void print_within(std::ostream& out, const Table& table) {
-  for (const TextLine& line : text_of(table, static_cast<std::size_t>(-1)).lines) {
-    out << (line.text.empty() ? "" : "  ") << line.text << '\n';
+void print_whole(std::ostream& out, const Table& table, std::size_t indent) {
+  for (const TextLine& line : text_of(table, std::string::npos).lines) {
+    out << std::string(line.text.empty() ? 0 : indent, ' ') << line.text << '\n';
   }
 }
 

@@ -158,8 +158,8 @@ struct TableText {
 // Where it is wider than `room`, titles are broken over lines; then columns are left out that can be spared, texts cut,
 // and then columns left out from the right.
 TableText text_of(const Table& table, std::size_t room);
-// As wide as it is, each line behind two blanks: within a report.
-void print_within(std::ostream& out, const Table& table);
+// As wide as it is, each line behind so many blanks.
+void print_whole(std::ostream& out, const Table& table, std::size_t indent = 0);
 
 // The rows of a document: an array of objects, and the object of one of them.
 nlohmann::ordered_json rows_json(const Table& table);

@@ -72,6 +72,7 @@ constexpr std::array kWords = {
     KnownWord{"--costs", "FILE", kOutput},
     KnownWord{"--json", "", kOutput},
     KnownWord{"--csv", "", kOutput},
+    KnownWord{"--markdown", "", kOutput},
     KnownWord{"--plot", "", kOutput},
     KnownWord{"--timeline", "", kOutput},
     KnownWord{"--ranks", "COUNT", kRanks},

@@ -15,8 +15,10 @@ CLI::Option& bind_output(CLI::App& command, std::string& output, const std::stri
 void bind_document(CLI::App& command, DocumentOptions& document) {
   command.add_flag("--json", document.json, "the report as JSON, instead of text");
   command.add_flag("--csv", document.csv, "its table as CSV, instead of text");
-  bind_output(command, document.output,
-              "file for the same JSON (CSV as NAME.csv), beside the text; - is --json");
+  command.add_flag("--markdown", document.markdown, "its table as Markdown, instead of text");
+  bind_output(
+      command, document.output,
+      "file for the same JSON (NAME.csv: CSV, NAME.md: Markdown), beside the text; - is --json");
 }
 
 void bind_product(CLI::App& command, const Product& product) {

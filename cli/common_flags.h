@@ -16,7 +16,7 @@
 
 namespace dovetail::cli {
 
-// --json, --csv and -o of a command that reports.
+// --json, --csv, --markdown and -o of a command that reports.
 void bind_document(CLI::App& command, DocumentOptions& document);
 
 // -o and --json of a command that makes a file which others read; `what` names it: "cluster file".

@@ -39,15 +39,24 @@ void print_compared_figures(std::ostream& out, const traces::Side& measured) {
     return;
   out << "\nthe two figures of " << measured.steps
       << " steps, predicted from costs measured between the rounds of the run\n";
-  TextTable table({"figure", "predicted ms", "measured ms", "error"});
-  const auto add = [&](const char* name, const char* note, Duration time) {
-    const double predicted = std::strtod(notes.at(note).c_str(), nullptr);
-    table.add({name, fixed(predicted / 1e3, 3), fixed(to_us(time) / 1e3, 3),
-               fixed(100 * (predicted / to_us(time) - 1), 2, "+") + " %"});
+  struct Figure {
+    const char* name;
+    Duration predicted, measured;
   };
-  add("quiet step", testbed::kPredictedQuiet, measured.step_times.quick);
-  add("typical step (p50)", testbed::kPredictedTypical, measured.step_times.median);
-  table.print(out);
+  const auto predicted = [&notes](const char* note) {
+    return from_us(std::strtod(notes.at(note).c_str(), nullptr));
+  };
+  const std::vector<Figure> figures = {
+      {"quiet step", predicted(testbed::kPredictedQuiet), measured.step_times.quick},
+      {"typical step (p50)", predicted(testbed::kPredictedTypical), measured.step_times.median}};
+  print_table(
+      out, table_of<Figure>(
+               {{{"", "figure"}, &Figure::name},
+                {{"", "predicted ms", Unit::Milliseconds, {3}}, &Figure::predicted},
+                {{"", "measured ms", Unit::Milliseconds, {3}}, &Figure::measured},
+                {{"", "error", Unit::Share, {2, Sign::Always}},
+                 [](const Figure& row) { return to_us(row.predicted) / to_us(row.measured) - 1; }}},
+               figures));
 }
 
 // A trace of either kind, and which of its streams computes.
@@ -143,7 +152,10 @@ void compare(const CompareOptions& options, std::ostream& out) {
   write_files(files);
   put_document(
       options.document,
-      [&] { return joins ? traces::to_json(*comparison) : traces::to_json(*difference); }, out);
+      {.json = [&] { return joins ? traces::to_json(*comparison) : traces::to_json(*difference); },
+       .table =
+           [&] { return joins ? traces::rows_of(*comparison) : traces::rows_of(*difference); }},
+      out);
   if (replaces_report(options.document)) return;
   if (joins) {
     traces::print(out, *comparison);

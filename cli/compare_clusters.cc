@@ -4,14 +4,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/compare_clusters.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/count.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/table.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
 #include "models/clusters/cluster_difference.h"
@@ -35,43 +36,45 @@ std::string mark_of(const ClusterRow& row) {
   return row.ratio() > 1 + kMarked ? "faster" : "";
 }
 
+Table cluster_rows_table(const CompareOptions& options, const std::vector<ClusterRow>& rows) {
+  return table_of<ClusterRow>(
+      {{{"collective"}, &ClusterRow::collective},
+       {{"ranks"}, &ClusterRow::ranks},
+       {{"size_bytes", "  size"},
+        [](const ClusterRow& row) {
+          return Cell(row.bytes).shown_as("  " + to_string(row.bytes));
+        }},
+       {{"first_busbw_gb_per_s", cluster_label(options.first) + " GB/s", Unit::Own, {2}},
+        &ClusterRow::first_gb_s},
+       {{"second_busbw_gb_per_s", cluster_label(options.second) + " GB/s", Unit::Own, {2}},
+        &ClusterRow::second_gb_s},
+       {{"ratio", "ratio", Unit::Own, {2}}, &ClusterRow::ratio},
+       {{"", "", Unit::Own, {}, 0, Align::Left}, mark_of}},
+      rows, [](const ClusterRow& row) {
+        return row.ratio() < 1 - kMarked ? Tone::Warning : Tone::Plain;
+      });
+}
+
+// A table for each collective over a number of ranks.
 void print_rows_of_clusters(std::ostream& out, const CompareOptions& options,
                             const std::vector<ClusterRow>& rows) {
-  std::size_t begin = 0;
-  while (begin < rows.size()) {
-    const ClusterRow& first = rows[begin];
-    TextTable table({"  size", cluster_label(options.first) + " GB/s",
-                     cluster_label(options.second) + " GB/s", "ratio", ""});
-    table.texts({""});
-    std::size_t end = begin;
-    for (; end < rows.size(); ++end) {
-      const ClusterRow& row = rows[end];
-      if (row.collective != first.collective || row.ranks != first.ranks) break;
-      table.add({"  " + to_string(row.bytes), fixed(row.first_gb_s, 2), fixed(row.second_gb_s, 2),
-                 fixed(row.ratio(), 2), mark_of(row)},
-                row.ratio() < 1 - kMarked ? Tone::Warning : Tone::Plain);
-    }
-    out << '\n' << to_string(first.collective) << " over " << first.ranks << " ranks\n";
-    table.print(out);
+  auto begin = rows.begin();
+  while (begin != rows.end()) {
+    const auto end = std::find_if(begin, rows.end(), [&](const ClusterRow& row) {
+      return row.collective != begin->collective || row.ranks != begin->ranks;
+    });
+    out << '\n' << to_string(begin->collective) << " over " << begin->ranks << " ranks\n";
+    print_table(out, cluster_rows_table(options, {begin, end}));
     begin = end;
   }
 }
 
 std::string clusters_json(const CompareOptions& options, const std::vector<ClusterRow>& rows) {
-  ordered_json list = ordered_json::array();
-  for (const ClusterRow& row : rows) {
-    list.push_back({{"collective", std::string(to_string(row.collective))},
-                    {"ranks", row.ranks},
-                    {"size_bytes", row.bytes.count()},
-                    {"first_busbw_gb_per_s", row.first_gb_s},
-                    {"second_busbw_gb_per_s", row.second_gb_s},
-                    {"ratio", row.ratio()}});
-  }
   const ordered_json document = {{"schema", "dovetail.clusters/1"},
                                  {"kind", "clusters"},
                                  {"first", options.first},
                                  {"second", options.second},
-                                 {"rows", std::move(list)}};
+                                 {"rows", rows_json(cluster_rows_table(options, rows))}};
   return document.dump(1) + "\n";
 }
 
@@ -111,8 +114,10 @@ void compare_clusters(const CompareOptions& options, std::ostream& out) {
     throw InputError("compare: " + options.first + " and " + options.second +
                      " have no collective over as many ranks, at sizes of both, in common");
   }
-  put_document(
-      options.document, [&] { return clusters_json(options, rows); }, out);
+  put_document(options.document,
+               {.json = [&] { return clusters_json(options, rows); },
+                .table = [&] { return cluster_rows_table(options, rows); }},
+               out);
   if (replaces_report(options.document)) return;
   print_text(out, "bus bandwidth of " + first.name + " and " + second.name +
                       "; a ratio below 1: the second is slower");

@@ -41,7 +41,6 @@ std::string plain_ms(Duration time) { return fixed(to_us(time) / 1e3, 3); }
 std::string interval(const diagnose::Gain& gain) {
   return plain_ms(gain.low) + " .. " + plain_ms(gain.high);
 }
-std::string signed_percent(double share) { return fixed(share * 100, 2, "+") + " %"; }
 
 // Without GPU work that can be read nothing was measured, and every figure would be zero.
 bool has_work(const Diagnosis& diagnosis) {
@@ -125,32 +124,56 @@ std::vector<std::size_t> shown_causes(const Diagnosis& diagnosis) {
   return causes;
 }
 
+// A recorded step of a rank.
+struct StepOfRank {
+  const RankDiagnosis* rank = nullptr;
+  const imports::RankTimeline* line = nullptr;
+  std::size_t number = 0;
+
+  [[nodiscard]] const diagnose::TimedStep& step() const { return rank->recorded[number]; }
+  [[nodiscard]] const diagnose::StepCauses& causes() const { return rank->causes[number]; }
+};
+
+std::vector<Field<StepOfRank>> step_fields(const std::vector<std::size_t>& causes, bool has_gpu) {
+  constexpr Unit kMs = Unit::Milliseconds;
+  std::vector<Field<StepOfRank>> fields = {
+      {{"", "rank step"},
+       [](const StepOfRank& row) {
+         return std::to_string(row.rank->rank) + " " + row.line->steps[row.number].name;
+       }},
+      {{"", "step", kMs, {3}}, [](const StepOfRank& row) { return row.step().step; }},
+      {{"", "compute", kMs, {3}, 4}, [](const StepOfRank& row) { return row.step().figures.comp; }},
+      {{"", "communication", kMs, {3}, 3},
+       [](const StepOfRank& row) { return row.step().figures.comm; }},
+      {{"", "exposed", kMs, {3}},
+       [](const StepOfRank& row) { return row.step().figures.exposed; }}};
+  for (const std::size_t c : causes) {
+    const auto cause = static_cast<diagnose::Cause>(c);
+    const int spare = cause == diagnose::Cause::ClosedLate    ? 1
+                      : cause == diagnose::Cause::LaunchOrder ? 2
+                                                              : 0;
+    fields.push_back({{"", std::string(to_string(cause)), kMs, {3}, spare},
+                      [c](const StepOfRank& row) { return row.causes().by[c]; }});
+  }
+  if (has_gpu) {
+    fields.push_back({{"", "GPU waits for host", kMs, {3}},
+                      [](const StepOfRank& row) { return row.causes().gpu_waits_for_host; }});
+  }
+  return fields;
+}
+
 void print_steps(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis,
                  const Detail& detail) {
   out << '\n';
   print_text(out, "where the time goes (measured, ms)" + of_all_ranks(diagnosis, detail));
-  std::vector<std::string> header = {"rank step", "step", "compute", "communication", "exposed"};
-  const std::vector<std::size_t> causes = shown_causes(diagnosis);
-  for (const std::size_t c : causes) {
-    header.emplace_back(to_string(static_cast<diagnose::Cause>(c)));
-  }
-  const bool has_gpu = !job.ranks.front().line.on_cpu;
-  if (has_gpu) header.emplace_back("GPU waits for host");
-  TextTable table(std::move(header));
-  table.spares({"bucket closed late", "launch order", "communication", "compute"});
+  std::vector<StepOfRank> rows;
   for (const std::size_t r : shown_ranks(diagnosis, detail)) {
-    const RankDiagnosis& rank = diagnosis.ranks[r];
-    for (std::size_t s = 0; s < rank.recorded.size(); ++s) {
-      const diagnose::TimedStep& step = rank.recorded[s];
-      std::vector<std::string> cells = {
-          std::to_string(rank.rank) + " " + job.ranks[r].line.steps[s].name, plain_ms(step.step),
-          plain_ms(step.figures.comp), plain_ms(step.figures.comm), plain_ms(step.figures.exposed)};
-      for (const std::size_t c : causes) cells.push_back(plain_ms(rank.causes[s].by[c]));
-      if (has_gpu) cells.push_back(plain_ms(rank.causes[s].gpu_waits_for_host));
-      table.add(std::move(cells));
+    for (std::size_t i = 0; i < diagnosis.ranks[r].recorded.size(); ++i) {
+      rows.push_back({&diagnosis.ranks[r], &job.ranks[r].line, i});
     }
   }
-  table.print(out);
+  print_table(out,
+              table_of(step_fields(shown_causes(diagnosis), !job.ranks.front().line.on_cpu), rows));
 }
 
 std::string what(const JobTrace& job, std::size_t r, const diagnose::ExposedCollective& share) {
@@ -183,17 +206,21 @@ void print_collectives(std::ostream& out, const JobTrace& job, const Diagnosis& 
   constexpr std::size_t kShown = 8;
   const std::size_t shown = detail.all ? entries.size() : std::min(kShown, entries.size());
   out << "\nmost exposed collectives (measured, ms), " << shown << " of " << entries.size() << '\n';
-  TextTable table({"rank step collective", "exposed", "mostly"});
-  for (std::size_t i = 0; i < shown; ++i) {
-    const Entry& entry = entries[i];
+  entries.resize(shown);
+  const auto name = [&](const Entry& entry) {
+    return std::to_string(diagnosis.ranks[entry.rank].rank) + " " +
+           job.ranks[entry.rank].line.steps[entry.step].name + " " +
+           what(job, entry.rank, *entry.share);
+  };
+  const auto mostly = [](const Entry& entry) {
     const auto most = std::ranges::max_element(entry.share->by) - entry.share->by.begin();
-    table.add({std::to_string(diagnosis.ranks[entry.rank].rank) + " " +
-                   job.ranks[entry.rank].line.steps[entry.step].name + " " +
-                   what(job, entry.rank, *entry.share),
-               plain_ms(entry.share->exposed),
-               std::string(to_string(static_cast<diagnose::Cause>(most)))});
-  }
-  table.print(out);
+    return to_string(static_cast<diagnose::Cause>(most));
+  };
+  print_table(out, table_of<Entry>({{{"", "rank step collective"}, name},
+                                    {{"", "exposed", Unit::Milliseconds, {3}},
+                                     [](const Entry& entry) { return entry.share->exposed; }},
+                                    {{"", "mostly"}, mostly}},
+                                   entries));
 }
 
 // Where the GPU waits for the host, or there is none: what the host does, of the first rank.
@@ -209,16 +236,24 @@ void print_host(std::ostream& out, const JobTrace& job, const Diagnosis& diagnos
   out << '\n';
   print_text(out, "where the host's time goes (measured, ms a step), rank " +
                       std::to_string(diagnosis.ranks.front().rank));
-  TextTable table({"part of the step", "time", "in launches and other calls", "in operators",
-                   "neither (Python)", "launches"});
-  for (std::size_t p = 0; p < diagnose::kHostParts; ++p) {
-    const diagnose::HostPartTime& part = host.parts[p];
-    if (part.time <= Duration{}) continue;
-    table.add({std::string(dovetail::to_string(static_cast<diagnose::HostPart>(p))),
-               plain_ms(part.time), plain_ms(part.in_calls), plain_ms(part.in_operators),
-               plain_ms(part.python), fixed(part.launches, 0)});
-  }
-  table.print(out);
+  using diagnose::HostPartTime;
+  constexpr Unit kMs = Unit::Milliseconds;
+  std::vector<HostPartTime> parts(host.parts.begin(), host.parts.end());
+  const auto name = [&parts](const HostPartTime& part) {
+    return static_cast<diagnose::HostPart>(&part - parts.data());
+  };
+  Table table = table_of<HostPartTime>(
+      {{{"", "part of the step"}, name},
+       {{"", "time", kMs, {3}}, &HostPartTime::time},
+       {{"", "in launches and other calls", kMs, {3}}, &HostPartTime::in_calls},
+       {{"", "in operators", kMs, {3}}, &HostPartTime::in_operators},
+       {{"", "neither (Python)", kMs, {3}}, &HostPartTime::python},
+       {{"", "launches", Unit::Own, {0}}, &HostPartTime::launches}},
+      parts);
+  std::erase_if(table.rows, [](const Table::Row& row) {
+    return std::get<Duration>(row.cells[1].value()) <= Duration{};
+  });
+  print_table(out, table);
   for (const std::string& line : host_lines(host)) print_text(out, line);
 }
 
@@ -239,34 +274,45 @@ void print_replay(std::ostream& out, const Diagnosis& diagnosis, const Detail& d
              std::string("replay of the recorded schedule against the trace (every interval below "
                          "holds this error)") +
                  (is_folded ? ", the rank with the largest; --all" : ""));
-  TextTable table({"rank", "step", "exposed", "delays kept as recorded, ms a step",
-                   "kernels beside collectives"});
-  for (const std::size_t r : shown) {
-    const RankDiagnosis& rank = diagnosis.ranks[r];
-    const bool compared = rank.contention.kernels > 0;
-    table.add({std::to_string(rank.rank), signed_percent(rank.replay.error.step),
-               signed_percent(rank.replay.error.exposed),
-               plain_ms(rank.replay.recorded.unexplained /
-                        std::max<std::int64_t>(1, std::ssize(rank.recorded))),
-               compared ? fixed(rank.contention.factor(), 2) + " x (" +
-                              std::to_string(rank.contention.kernels) + " compared)"
-                        : "-"});
-  }
-  table.print(out);
+  std::vector<RankDiagnosis> ranks;
+  for (const std::size_t r : shown) ranks.push_back(diagnosis.ranks[r]);
+  print_table(out, table_of<RankDiagnosis>(
+                       {{{"", "rank"}, &RankDiagnosis::rank},
+                        {{"", "step", Unit::Share, {2, Sign::Always}},
+                         [](const RankDiagnosis& rank) { return rank.replay.error.step; }},
+                        {{"", "exposed", Unit::Share, {2, Sign::Always}},
+                         [](const RankDiagnosis& rank) { return rank.replay.error.exposed; }},
+                        {{"", "delays kept as recorded, ms a step", Unit::Milliseconds, {3}},
+                         [](const RankDiagnosis& rank) {
+                           return rank.replay.recorded.unexplained /
+                                  std::max<std::int64_t>(1, std::ssize(rank.recorded));
+                         }},
+                        {{"", "kernels beside collectives"},
+                         [](const RankDiagnosis& rank) {
+                           if (rank.contention.kernels == 0) return Cell();
+                           return Cell(fixed(rank.contention.factor(), 2) + " x (" +
+                                       std::to_string(rank.contention.kernels) + " compared)");
+                         }}},
+                       ranks));
 }
 
 void print_late(std::ostream& out, const Diagnosis& diagnosis, const Detail& detail) {
   if (diagnosis.late.empty()) return;
   out << "\nwho was late (waiting of the other ranks, ms)\n";
-  TextTable table({"rank", "collectives", "waiting", "longest in", "late with"});
-  table.texts({"longest in", "late with"});
   const std::size_t shown =
       detail.all ? diagnosis.late.size() : std::min(diagnosis.late.size(), kShownRanks);
-  for (const diagnose::LateRank& late : std::span(diagnosis.late).first(shown)) {
-    table.add({std::to_string(late.rank), std::to_string(late.collectives), plain_ms(late.caused),
-               late.mostly_in, late.mostly_with.empty() ? "nothing stands out" : late.mostly_with});
-  }
-  table.print(out);
+  using diagnose::LateRank;
+  print_table(out, table_of<LateRank>(
+                       {{{"", "rank"}, &LateRank::rank},
+                        {{"", "collectives"}, &LateRank::collectives},
+                        {{"", "waiting", Unit::Milliseconds, {3}}, &LateRank::caused},
+                        {{"", "longest in", Unit::Own, {}, 0, Align::Left}, &LateRank::mostly_in},
+                        {{"", "late with", Unit::Own, {}, 0, Align::Left},
+                         [](const LateRank& late) {
+                           return late.mostly_with.empty() ? "nothing stands out"
+                                                           : late.mostly_with;
+                         }}},
+                       std::span(diagnosis.late).first(shown)));
 }
 
 // A change on the rank where it gives most, and that rank's number.
@@ -299,32 +345,42 @@ void print_what_ifs(std::ostream& out, const Diagnosis& diagnosis, const Detail&
   out << '\n';
   print_text(out, std::string("what a change would give, at most (simulated, ms a step)") +
                       (is_folded ? ", on the rank where it gives most; --all" : ""));
-  TextTable table({"rank change", "gain", "interval"});
-  const auto add = [&table](std::int64_t rank, const diagnose::WhatIf& what_if) {
-    table.add({std::to_string(rank) + " " + std::string(to_string(what_if.change)),
-               plain_ms(what_if.gain.middle), interval(what_if.gain)});
-  };
-  if (is_folded) {
-    for (const MostOf& one : most) add(one.rank, one.what_if);
-  } else {
+  std::vector<MostOf> rows = most;
+  if (!is_folded) {
+    rows.clear();
     for (const RankDiagnosis& rank : diagnosis.ranks) {
-      for (const diagnose::WhatIf& what_if : rank.forecast.what_ifs) add(rank.rank, what_if);
+      for (const diagnose::WhatIf& what_if : rank.forecast.what_ifs)
+        rows.push_back({what_if, rank.rank});
     }
   }
-  table.print(out);
+  print_table(
+      out, table_of<MostOf>(
+               {{{"", "rank change"},
+                 [](const MostOf& row) {
+                   return std::to_string(row.rank) + " " +
+                          std::string(to_string(row.what_if.change));
+                 }},
+                {{"", "gain", Unit::Milliseconds, {3}},
+                 [](const MostOf& row) { return row.what_if.gain.middle; }},
+                {{"", "interval"}, [](const MostOf& row) { return interval(row.what_if.gain); }}},
+               rows));
 }
 
 void print_buckets(std::ostream& out, const BucketAdvice& advice) {
   out << '\n';
   print_text(out, "buckets (simulated, gain in ms a step against the recorded ones" +
                       (advice.recorded.empty() ? "" : ", those of " + advice.recorded) + ")");
-  TextTable table({"setting", "buckets", "gain", "interval"});
-  for (const BucketSetting& setting : advice.settings) {
-    table.add({short_setting(setting) + (setting.is_default ? "  (default)" : ""),
-               std::to_string(setting.schedule.buckets.size()), plain_ms(setting.gain.middle),
-               interval(setting.gain)});
-  }
-  table.print(out);
+  print_table(out,
+              table_of<BucketSetting>(
+                  {{{"", "setting"},
+                    [](const BucketSetting& row) {
+                      return short_setting(row) + (row.is_default ? "  (default)" : "");
+                    }},
+                   {{"", "buckets"}, [](const BucketSetting& row) { return row.schedule.buckets.size(); }},
+                   {{"", "gain", Unit::Milliseconds, {3}},
+                    [](const BucketSetting& row) { return row.gain.middle; }},
+                   {{"", "interval"}, [](const BucketSetting& row) { return interval(row.gain); }}},
+                  advice.settings));
   for (const std::string& line : advice_lines(advice)) {
     const bool is_pasted = line.starts_with("paste: ") || line.starts_with("likeliest: ");
     if (is_pasted) {

@@ -1,5 +1,4 @@
-// Writes a command's result as JSON or, where it is a table, as CSV, to standard output or to a
-// file.
+// Writes a command's result as JSON or, where it is a table, as CSV or Markdown, to standard output or to a file.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/document.h"
@@ -20,22 +19,13 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::string quoted(const std::string& text) {
-  if (text.find_first_of(",\"\n\r") == std::string::npos) return text;
-  std::string result = "\"";
-  for (const char c : text) {
-    if (c == '"') result += '"';
-    result += c;
-  }
-  return result + "\"";
-}
-
-std::string cell(const ordered_json& value) {
+Cell cell_of(const ordered_json& value) {
   if (value.is_null()) return {};
-  return quoted(value.is_string() ? value.get<std::string>() : value.dump());
+  if (value.is_string()) return value.get<std::string>();
+  return value.dump();
 }
 
-using Cells = std::vector<std::pair<std::string, std::string>>;
+using Cells = std::vector<std::pair<std::string, Cell>>;
 
 void flatten(const ordered_json& object, const std::string& prefix, Cells& cells) {
   for (const auto& [key, value] : object.items()) {
@@ -44,7 +34,7 @@ void flatten(const ordered_json& object, const std::string& prefix, Cells& cells
     if (value.is_object()) {
       flatten(value, prefix + key + ".", cells);
     } else {
-      cells.emplace_back(prefix + key, cell(value));
+      cells.emplace_back(prefix + key, cell_of(value));
     }
   }
 }
@@ -60,31 +50,46 @@ const ordered_json& rows_of(const ordered_json& document) {
   throw InputError("this document has no rows that CSV could hold: use JSON");
 }
 
-bool is_csv(const std::string& output) { return output.ends_with(".csv"); }
+enum class Format { Json, Csv, Markdown };
+
+Format format_of_file(const std::string& name) {
+  if (name.ends_with(".csv")) return Format::Csv;
+  return name.ends_with(".md") ? Format::Markdown : Format::Json;
+}
+
+std::string document_text(const Document& document, Format format) {
+  switch (format) {
+    case Format::Csv:
+      return csv_of(document.table());
+    case Format::Markdown:
+      return markdown_of(document.table());
+    case Format::Json:
+      break;
+  }
+  return with_tool(document.json());
+}
 
 }  // namespace
 
-std::string to_csv(const ordered_json& document) {
-  std::vector<std::string> names;
+Table table_of_document(const ordered_json& document) {
+  Table table;
   std::vector<Cells> lines;
   for (const ordered_json& row : rows_of(document)) {
     Cells& cells = lines.emplace_back();
     flatten(row, "", cells);
     for (const auto& [name, value] : cells) {
-      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+      if (std::ranges::find(table.columns, name, &Column::key) == table.columns.end())
+        table.columns.push_back({.key = name, .title = name});
     }
   }
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ",") + quoted(name);
-  text += "\n";
   for (const Cells& cells : lines) {
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      const auto found = std::ranges::find(cells, names[i], &Cells::value_type::first);
-      text += (i == 0 ? "" : ",") + (found == cells.end() ? "" : found->second);
+    Table::Row& row = table.rows.emplace_back();
+    for (const Column& column : table.columns) {
+      const auto found = std::ranges::find(cells, column.key, &Cells::value_type::first);
+      row.cells.push_back(found == cells.end() ? Cell() : found->second);
     }
-    text += "\n";
   }
-  return text;
+  return table;
 }
 
 std::string as_named(const std::string& path, std::string text) {
@@ -106,16 +111,16 @@ std::string as_named(const std::string& path, std::string text) {
 }
 
 DocumentOptions product_of(const std::string& output, bool json) {
-  return {.json = json, .csv = false, .output = output};
+  return {.json = json, .csv = false, .markdown = false, .output = output};
 }
 
 bool replaces_report(const DocumentOptions& options) {
-  return options.json || options.csv || options.output == "-";
+  return options.json || options.csv || options.markdown || options.output == "-";
 }
 
 void refuse_beside(const DocumentOptions& options, const std::string& what, bool given) {
   if (!given || !replaces_report(options)) return;
-  throw InputError(what + " has no effect beside --json, --csv or -o -");
+  throw InputError(what + " has no effect beside --json, --csv, --markdown or -o -");
 }
 
 NamedFile document_file(const DocumentOptions& options) {
@@ -133,19 +138,22 @@ std::string with_tool(const std::string& json) {
          json.substr(comma);
 }
 
+void put_document(const DocumentOptions& options, const Document& document, std::ostream& out) {
+  if (!options.output.empty() && options.output != "-")
+    write_file(options.output, document_text(document, format_of_file(options.output)));
+  if (!replaces_report(options)) return;
+  const Format format = options.csv        ? Format::Csv
+                        : options.markdown ? Format::Markdown
+                                           : Format::Json;
+  out << document_text(document, format);
+}
+
 void put_document(const DocumentOptions& options, const std::function<std::string()>& make,
                   std::ostream& out) {
-  const bool to_file = !options.output.empty() && options.output != "-";
-  if (!to_file && !replaces_report(options)) return;
-  const std::string text = with_tool(make());
-  const bool needs_csv = options.csv || is_csv(options.output);
-  const std::string csv = needs_csv ? to_csv(ordered_json::parse(text)) : "";
-  if (to_file) write_file(options.output, is_csv(options.output) ? csv : text);
-  if (options.csv) {
-    out << csv;
-  } else if (replaces_report(options)) {
-    out << text;
-  }
+  std::string made;
+  const auto json = [&] { return made.empty() ? made = make() : made; };
+  const auto table = [&] { return table_of_document(ordered_json::parse(json())); };
+  put_document(options, Document{.json = json, .table = table}, out);
 }
 
 }  // namespace dovetail::cli

@@ -2,7 +2,8 @@
 //
 //   --json       on standard output, instead of the report for people
 //   --csv        the rows of its table, likewise
-//   -o FILE      into a file, beside the report; as CSV where its name ends in .csv; "-" is --json
+//   --markdown   that table as people read it, for a page or an issue, likewise
+//   -o FILE      into a file, beside the report; as CSV or Markdown where its name ends in .csv or .md; "-" is --json
 //
 // The document is the same wherever it goes. "tool" in it says which dovetail wrote it.
 //
@@ -15,6 +16,7 @@
 #include <ostream>
 #include <string>
 
+#include "base/table.h"
 #include "cli/outputs.h"
 
 namespace dovetail::cli {
@@ -22,6 +24,7 @@ namespace dovetail::cli {
 struct DocumentOptions {
   bool json = false;
   bool csv = false;
+  bool markdown = false;
   std::string output;  // empty: no file
 };
 
@@ -38,8 +41,16 @@ void refuse_beside(const DocumentOptions& options, const std::string& what, bool
 // -o, for require_outputs; without a path where it is no file.
 NamedFile document_file(const DocumentOptions& options);
 
-// Writes the document to where the options say; nothing is made where they say nothing. REQUIRES: it is a
-// JSON object that begins with "schema"; the file was found writable.
+// What a command answers, made where it is asked for. REQUIRES: `json` gives an object that begins with "schema".
+struct Document {
+  std::function<std::string()> json;
+  std::function<Table()> table;  // whose rows are those of the document
+};
+
+// Writes the document to where the options say; nothing is made where they say nothing. REQUIRES: the file was found
+// writable.
+void put_document(const DocumentOptions& options, const Document& document, std::ostream& out);
+// Of a document whose table is what table_of_document finds in it.
 void put_document(const DocumentOptions& options, const std::function<std::string()>& make,
                   std::ostream& out);
 
@@ -49,9 +60,8 @@ std::string with_tool(const std::string& json);
 // What a file of this name holds: the text, or the text compressed where the name ends in .gz.
 std::string as_named(const std::string& path, std::string text);
 
-// "rows" of a document (else its first array of objects) as CSV: a line of names, then a line per row.
-// Objects within are flattened ("predicted.step_us"), arrays stand as JSON text, null is empty. Quotes as
-// RFC 4180. Throws InputError where there are no rows.
-std::string to_csv(const nlohmann::ordered_json& document);
+// "rows" of a document (else its first array of objects), its keys as titles. Objects within are flattened
+// ("predicted.step_us"), arrays stand as JSON text. Throws InputError where there are no rows.
+Table table_of_document(const nlohmann::ordered_json& document);
 
 }  // namespace dovetail::cli

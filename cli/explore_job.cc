@@ -186,7 +186,7 @@ std::vector<For> kinds_shown(const JobTable& table) {
 }
 
 void print_stages_of(std::ostream& out, const JobTable& table, const JobRow& row) {
-  Column memory{.name = "memory GiB", .cells = {}};
+  StageColumn memory{.name = "memory GiB", .cells = {}};
   for (const jobs::StageMemory& stage : row.found.memory) {
     memory.cells.push_back(gib_text(stage.total()));
   }

@@ -4,11 +4,15 @@
 #include "cli/export.h"
 
 #include <filesystem>
+#include <utility>
 
 #include "answers/plan_machine.h"
 #include "answers/prediction.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
+#include "base/table.h"
+#include "cli/document.h"
 #include "cli/export_job.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
@@ -44,12 +48,63 @@ std::string with_file(std::string words, const std::string& path) {
   return words;
 }
 
+std::string to_json(const ExportAnswer& answer, const ExportCommandOptions& options) {
+  using GivenUp = ExportAnswer::GivenUp;
+  const auto or_null = [](const std::optional<Duration>& time) {
+    return time ? nlohmann::ordered_json(to_us(*time)) : nullptr;
+  };
+  const Table rows = table_of<GivenUp>(
+      {{{"what"}, &GivenUp::what},
+       {{"more_us"}, &GivenUp::more},
+       {{"more_percent"},
+        [&](const GivenUp& row) {
+          return row.more ? Cell(100 * to_us(*row.more) / to_us(*answer.asked)) : Cell();
+        }}},
+      answer.given_up);
+  const bool has_file = !options.output.empty() && options.output != "-";
+  const nlohmann::ordered_json document = {
+      {"schema", "dovetail.export/1"},
+      {"kind", "export"},
+      {"origin", "simulated"},
+      {"to", options.target},
+      {"framework", std::string(answer.framework)},
+      {"writes", std::string(answer.writes)},
+      {"file", has_file ? nlohmann::ordered_json(options.output) : nullptr},
+      {"text", answer.text},
+      {"use", answer.use},
+      {"asked_step_us", or_null(answer.asked)},
+      {"as_run_step_us", or_null(answer.as_run)},
+      {"rows", rows_json(rows)},
+      {"notes", answer.notes}};
+  return with_tool(document.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+                   "\n");
+}
+
 namespace {
+
+std::string_view what_is_written(const frameworks::Export& result,
+                                 const frameworks::Framework& framework) {
+  return result.writes.empty() ? framework.writes : result.writes;
+}
+
+ExportAnswer answer_of(const frameworks::Export& result, const frameworks::Framework& framework,
+                       const std::string& path) {
+  ExportAnswer answer{.framework = framework.title,
+                      .writes = what_is_written(result, framework),
+                      .text = result.text,
+                      .use = with_file(result.paste, path),
+                      .asked = result.planned,
+                      .as_run = result.as_run,
+                      .given_up = {},
+                      .notes = result.notes};
+  for (const frameworks::Loss& loss : result.losses)
+    answer.given_up.push_back({loss.what, loss.more});
+  return answer;
+}
 
 void report(const frameworks::Export& result, const frameworks::Framework& framework,
             const std::string& path, std::ostream& out) {
-  out << path << ": " << (result.writes.empty() ? framework.writes : result.writes) << ", for "
-      << framework.title << '\n'
+  out << path << ": " << what_is_written(result, framework) << ", for " << framework.title << '\n'
       << "predicted (simulated) " << fixed(to_us(result.as_run) / 1e3, 3)
       << " ms a step as it is run there, " << fixed(to_us(result.planned) / 1e3, 3)
       << " ms as planned\n";
@@ -78,11 +133,19 @@ void export_plan(const ExportCommandOptions& options, std::ostream& out) {
   const frameworks::Machine machine = simulated_machine(plan, own.costs);
   frameworks::Export result = frameworks::export_plan(
       framework, plan, machine, {.version = DOVETAIL_VERSION, .plan = options.plan});
-  if (options.output.empty() || options.output == "-") {
+  const bool has_file = !options.output.empty() && options.output != "-";
+  if (has_file) write_file(options.output, result.text);
+  if (options.json) {
+    ExportAnswer answer = answer_of(result, framework, has_file ? options.output : "FILE");
+    for (std::string& note : predict::notes_on(own, plan.program, plan.summary, plan.schedule))
+      answer.notes.push_back(std::move(note));
+    out << to_json(answer, options);
+    return;
+  }
+  if (!has_file) {
     out << result.text;
     return;
   }
-  write_file(options.output, result.text);
   report(result, framework, options.output, out);
   print_notes(out, predict::notes_on(own, plan.program, plan.summary, plan.schedule));
 }

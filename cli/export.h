@@ -13,8 +13,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "frameworks/export.h"
 #include "models/costs/costs.h"
@@ -30,7 +33,24 @@ struct ExportCommandOptions {
   std::string cluster =
       {};  // empty: the plan's own, if it is shipped or its workload's; of a job: nothing is predicted
   std::string data_dir = {};
+  bool json = false;  // the answer as a document, instead of the file's text or of the report
 };
+
+// What was written of a plan or a job, and what is given up by it.
+struct ExportAnswer {
+  struct GivenUp {
+    std::string what;
+    std::optional<Duration> more;  // of predicted step time; nothing: nothing is predicted
+  };
+  std::string_view framework = {}, writes = {};  // for people
+  std::string text = {};                         // of the file
+  std::string use = {};                          // the lines that use it
+  std::optional<Duration> asked = {}, as_run = {};
+  std::vector<GivenUp> given_up = {};
+  std::vector<std::string> notes = {};
+};
+// As JSON (dovetail.export/1).
+std::string to_json(const ExportAnswer& answer, const ExportCommandOptions& options);
 
 // What predicts for exports: both outlive the result. Its step throws InputError for an illegal Schedule.
 frameworks::Machine simulated_machine(const schedule::Plan& plan, const models::Costs& costs);

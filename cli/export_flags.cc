@@ -22,6 +22,8 @@ void bind_export(CLI::App& app, const std::string& data_dir, ExportCommandOption
                       "; of a job: " + frameworks::job_target_list())
       ->required();
   bind_output(command, options.output, "file to write (default, and -: standard output)");
+  command.add_flag("--json", options.json,
+                   "the file's text, what is given up and how to use it, as JSON");
   command.add_option(
       "--cluster", options.cluster,
       "shipped name or file (default: the plan's own, unless that is a file; of a job: "

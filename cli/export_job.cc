@@ -33,11 +33,27 @@ void export_job(const ExportCommandOptions& options, std::ostream& out) {
                    const jobs::Job& one) { return predict::predict_job(one, cluster).step; };
   }
   const JobExport result = frameworks::export_job(options.target, job, how);
+  if (!output.empty()) write_file(output, result.text);
+  if (options.json) {
+    ExportAnswer answer{.framework = result.title,
+                        .writes = result.writes,
+                        .text = result.text,
+                        .use = with_file(result.paste, output.empty() ? "FILE" : output),
+                        .asked = result.asked,
+                        .as_run = result.there,
+                        .given_up = {},
+                        .notes = result.notes};
+    for (const frameworks::JobLoss& loss : result.losses) {
+      answer.given_up.push_back(
+          {loss.what, result.asked ? std::optional(loss.more) : std::nullopt});
+    }
+    out << to_json(answer, options);
+    return;
+  }
   if (output.empty()) {
     out << result.text;
     return;
   }
-  write_file(output, result.text);
   out << output << ": " << result.writes << ", for " << result.title << '\n';
   if (result.asked) {
     out << "predicted (simulated) " << frameworks::predicted_line(result) << '\n';

@@ -27,6 +27,7 @@
 #include "cli/command_line.h"
 #include "cli/command_text.h"
 #include "cli/completion.h"
+#include "cli/document.h"
 #include "cli/environment.h"
 #include "cli/export_flags.h"
 #include "cli/fault.h"
@@ -56,6 +57,7 @@ struct AllOptions {
   std::vector<std::string> help_of;
   std::string shell;
   bool needs_data = true;  // of the command that was typed
+  bool version_json = false;
 };
 
 constexpr const char* kExamples =
@@ -101,10 +103,16 @@ void bind_texts(CLI::App& app, AllOptions& options, Action& action) {
     };
     options.needs_data = false;
   });
-  app.add_subcommand("version", "which dovetail this is")->callback([&options, &action] {
+  CLI::App& version = *app.add_subcommand("version", "which dovetail this is");
+  version.add_flag("--json", options.version_json, "the same as JSON");
+  version.callback([&options, &action] {
     options.needs_data = false;
-    action = [](std::ostream& out) {
-      out << "dovetail " << tool_text() << '\n';
+    action = [&options](std::ostream& out) {
+      if (options.version_json) {
+        out << with_tool("{\n \"schema\": \"dovetail.version/1\",\n \"kind\": \"version\"\n}\n");
+      } else {
+        out << "dovetail " << tool_text() << '\n';
+      }
       return 0;
     };
   });

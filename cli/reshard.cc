@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/table.h"
 #include "base/units.h"
 #include "cli/flags.h"
 #include "cli/outputs.h"
@@ -128,23 +129,31 @@ Bytes size_of(const Value& value) {
   return schedule::element_size(value.dtype) * schedule::reshard::elements(value.shape);
 }
 
-ordered_json path_json(const Value& value, const Path& path) {
-  ordered_json moves = ordered_json::array();
-  for (const auto& move : path.moves) moves.push_back(to_string(move.to));
-  return {{"path", describe(path)},
-          {"layouts", std::move(moves)},
-          {"cost_us", to_us(path.cost)},
-          {"wire_bytes", wire_of(value, path).count()}};
+struct Ordered {
+  const char* order;
+  const Path* path;
+};
+
+Table path_table(const Found& found) {
+  std::vector<Ordered> rows = {{"cheapest", &found.path}};
+  if (found.fixed) rows.push_back({"fixed", &*found.fixed});
+  return table_of<Ordered>(
+      {{{"order", "order"}, &Ordered::order},
+       {{"path", "path", Unit::Own, {}, 0, Align::Left},
+        [](const Ordered& row) { return describe(*row.path); }},
+       {{"layouts"},
+        [](const Ordered& row) {
+          std::vector<std::string> layouts;
+          for (const auto& move : row.path->moves) layouts.push_back(to_string(move.to));
+          return layouts;
+        }},
+       {{"cost_us", "cost"}, [](const Ordered& row) { return row.path->cost; }},
+       {{"wire_bytes", "wire"},
+        [&found](const Ordered& row) { return wire_of(found.value, *row.path); }}},
+      rows);
 }
 
 std::string to_json(const ReshardOptions& options, const Found& found) {
-  ordered_json rows = ordered_json::array();
-  rows.push_back({{"order", "cheapest"}});
-  rows.back().update(path_json(found.value, found.path));
-  if (found.fixed) {
-    rows.push_back({{"order", "fixed"}});
-    rows.back().update(path_json(found.value, *found.fixed));
-  }
   const ordered_json document = {
       {"schema", "dovetail.reshard/1"},
       {"kind", "reshard"},
@@ -154,7 +163,7 @@ std::string to_json(const ReshardOptions& options, const Found& found) {
       {"size_bytes", size_of(found.value).count()},
       {"from", to_string(found.from)},
       {"to", to_string(found.to)},
-      {"rows", std::move(rows)},
+      {"rows", rows_json(path_table(found))},
       {"whole_parts_bytes",
        found.whole_parts ? ordered_json(found.whole_parts->count()) : ordered_json(nullptr)}};
   return document.dump(1) + "\n";
@@ -206,7 +215,9 @@ void reshard(const ReshardOptions& options, std::ostream& out) {
                        .fixed = fixed_order(value, from, to, costs),
                        .whole_parts = whole_parts(value, from, to)};
   put_document(
-      options.document, [&] { return to_json(options, found); }, out);
+      options.document,
+      {.json = [&] { return to_json(options, found); }, .table = [&] { return path_table(found); }},
+      out);
   if (replaces_report(options.document)) return;
   print_found(out, options, found);
   if (options.steps) out << describe(plan_path(value, found.path));

@@ -123,10 +123,10 @@ void predict_figures(const Work& work, std::span<const testbed::RoundCosts> roun
   std::vector<testbed::RemeasuredCosts> again;
   for (const testbed::RoundCosts& round : rounds) again.push_back(round.costs);
   result.again = testbed::measured_again(work.machine->costs.front(), again);
-  result.figures.resize(work.loaded.size());
+  for (PlanFound& plan : result.plans) plan.figures.emplace();
   for (std::size_t i = 0; i < work.probes.ops.size(); ++i) {
     for (const std::size_t plan : work.probes.ops[i].plans) {
-      result.figures[plan] =
+      result.plans[plan].figures =
           testbed::predict_over_rounds(work.loaded[plan].program, work.machine->costs[plan], rounds,
                                        plan, i, work.machine->shield);
     }
@@ -144,7 +144,7 @@ void note_disturbances(const Work& work, const exec::Exchange& exchange,
   for (std::size_t i = 0; i < work.loaded.size(); ++i) {
     const std::vector<bool> disturbed =
         testbed::disturbed_steps(exchange, result.measured.own[i].timings, whole, begin_ns);
-    result.disturbed.push_back(std::count(disturbed.begin(), disturbed.end(), true));
+    result.plans[i].disturbed = std::count(disturbed.begin(), disturbed.end(), true);
   }
   result.reference_load_share =
       static_cast<double>(reference_load.cost().count()) / static_cast<double>(result.took.count());
@@ -230,6 +230,7 @@ Result run_rank(const Work& work, const RankSeat& seat) {
   if (!cuda) reference_load.emplace(static_cast<std::uint64_t>(session.rank().value));
   const bool tells = session.rank() == Rank{0} && ::isatty(STDERR_FILENO) == 1;
   Result result;
+  result.plans.resize(work.loaded.size());
   const exec::RunOptions steps = run_options_of(work, run_lanes);
   result.measured = exec::measure(exchange, lanes, steps, provenance,
                                   watched(go_on_for(work, tells), options, session.rank()));
@@ -255,11 +256,11 @@ void find_validity(Result& result) {
     result.conditions.core_taken =
         std::max(result.conditions.core_taken.value_or(0), traces::share_taken(record));
   }
-  for (const traces::Trace& trace : result.measured.traces) {
-    const std::vector<Duration> times = traces::step_times(trace);
+  for (std::size_t i = 0; i < result.plans.size(); ++i) {
+    const std::vector<Duration> times = traces::step_times(result.measured.traces[i]);
     const traces::Spread spread = traces::spread(times);
-    result.spreads.push_back(spread);
-    result.known.push_back(testbed::known_to(times));
+    result.plans[i].spread = spread;
+    result.plans[i].known = testbed::known_to(times);
     widest = std::max(widest, static_cast<double>((spread.p90 - spread.p10).count()) /
                                   static_cast<double>(spread.median.count()));
   }
@@ -267,8 +268,8 @@ void find_validity(Result& result) {
   result.verdict = exec::validity_of(result.conditions);
   std::vector<std::string> objections = result.device_objections;
   if (!result.link_objection.empty()) objections.push_back(result.link_objection);
-  for (const traces::Spread& spread : result.spreads) {
-    if (100 * result.measured.clock_error <= spread.median) continue;
+  for (const PlanFound& plan : result.plans) {
+    if (100 * result.measured.clock_error <= plan.spread.median) continue;
     objections.push_back("the clocks of the hosts are only aligned to " +
                          dovetail::to_string(result.measured.clock_error));
     break;
@@ -277,10 +278,12 @@ void find_validity(Result& result) {
     result.verdict.valid = false;
     result.verdict.reasons.push_back(std::move(objection));
   }
-  for (std::size_t i = 0; i < result.figures.size(); ++i) {
+  for (std::size_t i = 0; i < result.plans.size(); ++i) {
+    const std::optional<sim::Figures>& figures = result.plans[i].figures;
+    if (!figures) continue;
     auto& notes = result.measured.traces[i].provenance.notes;
-    notes[testbed::kPredictedQuiet] = fixed(to_us(result.figures[i].quiet), 3);
-    notes[testbed::kPredictedTypical] = fixed(to_us(result.figures[i].typical), 3);
+    notes[testbed::kPredictedQuiet] = fixed(to_us(figures->quiet), 3);
+    notes[testbed::kPredictedTypical] = fixed(to_us(figures->typical), 3);
   }
   for (traces::Trace& trace : result.measured.traces) {
     trace.provenance.notes["valid"] = result.verdict.valid ? "yes" : "no";
@@ -349,7 +352,7 @@ int run(const RunCommandOptions& options, std::ostream& out) {
     if (!cuda) {
       result.confidence =
           machine ? confidence_in_figures(result) : confidence_in_plans(options, loaded, result);
-      result.elsewhere = made_elsewhere(options, loaded);
+      find_made_elsewhere(options, loaded, result);
     }
     std::vector<NewFile> files;
     for (std::size_t i = 0; i < options.traces.size(); ++i) {
@@ -360,8 +363,9 @@ int run(const RunCommandOptions& options, std::ostream& out) {
       files.push_back(page_file(options.page, report_of_run(options.page, result, loaded, json)));
     }
     write_files(files);
-    put_document(
-        options.document, [&json] { return json; }, out);
+    put_document(options.document,
+                 {.json = [&] { return json; }, .table = [&] { return run_table(result, loaded); }},
+                 out);
     if (!replaces_report(options.document)) print_report(out, result, loaded);
   });
   if (wrong) return 3;

@@ -51,9 +51,9 @@ void split_off_companions(const RunLanes& lanes, Result& result) {
     if (lane.role == LaneRole::Plan) ++plans;
     if (all.empty()) continue;
     if (lane.role == LaneRole::Alone) {
-      result.exposed.push_back(traces::exposed_of(all[lane.of], all[i]));
+      result.plans[lane.of].exposed = traces::exposed_of(all[lane.of], all[i]);
     } else if (lane.role == LaneRole::TwoEvents) {
-      result.two_events.push_back(traces::spread(traces::step_times(all[i])));
+      result.plans[lane.of].two_events = traces::spread(traces::step_times(all[i]));
     }
   }
   if (all.size() > plans) all.resize(plans);

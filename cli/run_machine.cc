@@ -45,7 +45,9 @@ RunMachine machine_of(const RunCommandOptions& options, const std::vector<Loaded
 }
 
 std::string confidence_in_figures(const Result& result) {
-  const testbed::Known worst = testbed::worst_of(result.known);
+  std::vector<testbed::Known> known;
+  for (const PlanFound& plan : result.plans) known.push_back(plan.known);
+  const testbed::Known worst = testbed::worst_of(known);
   const std::string effort = counted(result.measured.rounds.size(), "round") + " in " +
                              seconds(result.took) + ", costs measured between them";
   if (worst.is_enough()) {
@@ -58,14 +60,12 @@ std::string confidence_in_figures(const Result& result) {
          " %, the typical step to " + fixed(100 * worst.typical, 1) + " % (" + effort + ")";
 }
 
-std::vector<bool> made_elsewhere(const RunCommandOptions& options,
-                                 const std::vector<Loaded>& loaded) {
-  std::vector<bool> elsewhere;
-  for (const Loaded& one : loaded) {
-    const std::optional<models::Cluster> cluster = cluster_of(options, one);
-    elsewhere.push_back(cluster && !testbed::is_of_this_machine(*cluster));
+void find_made_elsewhere(const RunCommandOptions& options, const std::vector<Loaded>& loaded,
+                         Result& result) {
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    const std::optional<models::Cluster> cluster = cluster_of(options, loaded[i]);
+    result.plans[i].elsewhere = cluster && !testbed::is_of_this_machine(*cluster);
   }
-  return elsewhere;
 }
 
 std::string confidence_in_plans(const RunCommandOptions& options, const std::vector<Loaded>& loaded,

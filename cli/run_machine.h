@@ -31,7 +31,7 @@ std::string confidence_in_plans(const RunCommandOptions& options, const std::vec
                                 const Result& result);
 
 // Which plans were made for a machine that is known to be another: their predictions have no error here.
-std::vector<bool> made_elsewhere(const RunCommandOptions& options,
-                                 const std::vector<Loaded>& loaded);
+void find_made_elsewhere(const RunCommandOptions& options, const std::vector<Loaded>& loaded,
+                         Result& result);
 
 }  // namespace dovetail::cli

@@ -16,30 +16,128 @@ using nlohmann::ordered_json;
 
 double ms_of(Duration time) { return to_us(time) / 1e3; }
 
-void print_exposed(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
-  out << "exposed communication, measured, by three definitions (traces/exposed.h)\n";
-  TextTable table({"plan", "step ms", "without ms", "stalls ms", "difference ms", "uncovered ms"});
-  for (std::size_t i = 0; i < result.exposed.size(); ++i) {
-    const traces::Exposed& exposed = result.exposed[i];
-    table.add({loaded[i].plan.schedule.policy, fixed(ms_of(result.spreads[i].median), 2),
-               fixed(ms_of(exposed.alone), 2), fixed(ms_of(exposed.stalls), 2),
-               fixed(ms_of(exposed.difference), 2), fixed(ms_of(exposed.uncovered), 2)});
+// A plan and what was found of it.
+struct RunRow {
+  const Loaded* given = nullptr;
+  const PlanFound* found = nullptr;
+  std::int64_t steps = 0;
+  const exec::CheckResult* check = nullptr;
+
+  [[nodiscard]] std::optional<Duration> planned() const {
+    const auto& predicted = given->plan.summary.predicted;
+    return predicted ? std::optional(predicted->step) : std::nullopt;
   }
-  table.print(out);
+  [[nodiscard]] const schedule::Schedule& schedule() const { return given->plan.schedule; }
+  [[nodiscard]] const traces::Spread& spread() const { return found->spread; }
+};
+using RunFields = std::vector<Field<RunRow>>;
+
+std::vector<RunRow> run_rows(const Result& result, const std::vector<Loaded>& loaded) {
+  std::vector<RunRow> rows;
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    rows.push_back({&loaded[i], &result.plans[i], result.measured.traces[i].steps,
+                    &result.measured.checks[i]});
+  }
+  return rows;
 }
 
-void print_two_events(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
-  out << "the same steps timed by two events each; all other figures: by two events per command\n";
-  TextTable table({"plan", "step ms", "two events ms", "events cost"});
-  for (std::size_t i = 0; i < result.two_events.size(); ++i) {
-    const Duration timed = result.spreads[i].median;
-    const Duration plain = result.two_events[i].median;
-    const double share =
-        static_cast<double>(timed.count()) / static_cast<double>(plain.count()) - 1;
-    table.add({loaded[i].plan.schedule.policy, fixed(ms_of(timed), 2), fixed(ms_of(plain), 2),
-               fixed(100 * share, 1) + " %"});
+double share_of(Duration some, Duration all) {
+  return static_cast<double>(some.count()) / static_cast<double>(all.count()) - 1;
+}
+
+Cell policy_of(const RunRow& row) { return row.schedule().policy; }
+Cell buckets_of(const RunRow& row) { return row.schedule().buckets.size(); }
+Cell median_of(const RunRow& row) { return row.spread().median; }
+
+// Of any run. What people read as predicted is the plan's own figure, from its cluster file.
+RunFields plain_fields() {
+  constexpr Unit kMs = Unit::Milliseconds;
+  return {
+      {{"plan"}, [](const RunRow& row) { return row.given->path; }},
+      {{"policy", "plan"}, policy_of},
+      {{"buckets", "buckets"}, buckets_of},
+      {{"predicted_step_us", "predicted ms", kMs, {2}},
+       [](const RunRow& row) {
+         return row.found->figures ? row.found->figures->typical : row.planned();
+       }},
+      {{"measured_step_us", "measured ms", kMs, {2}}, median_of},
+      {{"quiet_us"}, [](const RunRow& row) { return row.spread().quick; }},
+      {{"p10_us", "p10", kMs, {2}}, [](const RunRow& row) { return row.spread().p10; }},
+      {{"p90_us", "p90", kMs, {2}}, [](const RunRow& row) { return row.spread().p90; }},
+      {{"min_us"}, [](const RunRow& row) { return row.spread().min; }},
+      {{"", "error", Unit::Share, {1, Sign::Always}},
+       [](const RunRow& row) {
+         const std::optional<Duration> planned = row.planned();
+         if (!planned || row.found->elsewhere) return Cell();
+         return Cell(share_of(*planned, row.spread().median));
+       }},
+      {{"steps"}, &RunRow::steps},
+      {{"checked_elements"}, [](const RunRow& row) { return row.check->checked; }},
+      {{"wrong_elements"}, [](const RunRow& row) { return row.check->wrong; }},
+  };
+}
+
+// Predicted from costs measured between the rounds: both figures.
+RunFields figure_fields() {
+  constexpr Unit kMs = Unit::Milliseconds;
+  const auto figure = [](Duration sim::Figures::*which) {
+    return [which](const RunRow& row) { return (*row.found->figures).*which; };
+  };
+  const auto measured = [](Duration traces::Spread::*which) {
+    return [which](const RunRow& row) { return row.spread().*which; };
+  };
+  const auto error = [](Duration sim::Figures::*some, Duration traces::Spread::*all) {
+    return
+        [=](const RunRow& row) { return share_of((*row.found->figures).*some, row.spread().*all); };
+  };
+  using sim::Figures;
+  using traces::Spread;
+  return {
+      {{"", "plan"}, policy_of},
+      {{"", "buckets"}, buckets_of},
+      {{"planned_step_us"}, &RunRow::planned},
+      {{"predicted_quiet_us", "quiet ms", kMs, {2}}, figure(&Figures::quiet)},
+      {{"", "measured", kMs, {2}}, measured(&Spread::quick)},
+      {{"", "error", Unit::Share, {1, Sign::Always}}, error(&Figures::quiet, &Spread::quick)},
+      {{"", "typical ms", kMs, {2}}, figure(&Figures::typical)},
+      {{"", "measured", kMs, {2}}, measured(&Spread::median)},
+      {{"", "error", Unit::Share, {1, Sign::Always}}, error(&Figures::typical, &Spread::median)},
+      {{"predicted_p10_us"}, figure(&Figures::early)},
+      {{"predicted_p90_us", "p90 ms", kMs, {2}}, figure(&Figures::late)},
+      {{"", "measured", kMs, {2}}, measured(&Spread::p90)},
+  };
+}
+
+RunFields two_event_fields() {
+  constexpr Unit kMs = Unit::Milliseconds;
+  return {{{"", "plan"}, policy_of},
+          {{"", "step ms", kMs, {2}}, median_of},
+          {{"step_with_two_events_us", "two events ms", kMs, {2}},
+           [](const RunRow& row) { return row.found->two_events->median; }},
+          {{"", "events cost", Unit::Share, {1}}, [](const RunRow& row) {
+             return share_of(row.spread().median, row.found->two_events->median);
+           }}};
+}
+
+RunFields exposed_fields() {
+  constexpr Unit kMs = Unit::Milliseconds;
+  const auto of = [](Duration traces::Exposed::*which) {
+    return [which](const RunRow& row) { return (*row.found->exposed).*which; };
+  };
+  using traces::Exposed;
+  return {{{"", "plan"}, policy_of},
+          {{"", "step ms", kMs, {2}}, median_of},
+          {{"step_without_communication_us", "without ms", kMs, {2}}, of(&Exposed::alone)},
+          {{"exposed_us.stalls", "stalls ms", kMs, {2}}, of(&Exposed::stalls)},
+          {{"exposed_us.difference", "difference ms", kMs, {2}}, of(&Exposed::difference)},
+          {{"exposed_us.uncovered", "uncovered ms", kMs, {2}}, of(&Exposed::uncovered)}};
+}
+
+// Of the columns that documents have, to those that are there.
+void add_documented(RunFields& fields, RunFields more) {
+  for (Field<RunRow>& field : more) {
+    if (!field.column.key.empty()) fields.push_back(std::move(field));
   }
-  table.print(out);
 }
 
 void print_disturbances(std::ostream& out, const Result& result) {
@@ -55,8 +153,8 @@ void print_disturbances(std::ostream& out, const Result& result) {
   if (!result.disturbances.empty()) {
     std::int64_t disturbed = 0;
     std::int64_t steps = 0;
-    for (std::size_t i = 0; i < result.disturbed.size(); ++i) {
-      disturbed += result.disturbed[i];
+    for (std::size_t i = 0; i < result.plans.size(); ++i) {
+      disturbed += result.plans[i].disturbed.value_or(0);
       steps += result.measured.traces[i].steps;
     }
     out << disturbed << " of " << steps << " steps met absences of more than "
@@ -65,12 +163,6 @@ void print_disturbances(std::ostream& out, const Result& result) {
         << " % of a core\n";
   }
 }
-
-double share_of(Duration predicted, Duration measured) {
-  return static_cast<double>(predicted.count()) / static_cast<double>(measured.count()) - 1;
-}
-
-std::string percent_of(double share) { return fixed(100 * share, 1, "+") + " %"; }
 
 // Plans that were predicted for another link than this run's, so that their errors are no one's.
 std::vector<std::string> other_links(const Result& result, const std::vector<Loaded>& loaded) {
@@ -84,37 +176,8 @@ std::vector<std::string> other_links(const Result& result, const std::vector<Loa
   return notes;
 }
 
-// Predicted from the plan's own cluster file.
-void print_plain(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
-  TextTable table({"plan", "buckets", "predicted ms", "measured ms", "p10", "p90", "error"});
-  for (std::size_t i = 0; i < loaded.size(); ++i) {
-    const traces::Spread& spread = result.spreads[i];
-    const auto& predicted = loaded[i].plan.summary.predicted;
-    const bool elsewhere = i < result.elsewhere.size() && result.elsewhere[i];
-    table.add(
-        {loaded[i].plan.schedule.policy, std::to_string(loaded[i].plan.schedule.buckets.size()),
-         predicted ? fixed(ms_of(predicted->step), 2) : "-", fixed(ms_of(spread.median), 2),
-         fixed(ms_of(spread.p10), 2), fixed(ms_of(spread.p90), 2),
-         predicted && !elsewhere ? percent_of(share_of(predicted->step, spread.median)) : "-"});
-  }
-  table.print(out);
-}
-
-// Predicted from costs measured between the rounds: both figures.
-void print_run_figures(std::ostream& out, const Result& result, const std::vector<Loaded>& loaded) {
-  TextTable table({"plan", "buckets", "quiet ms", "measured", "error", "typical ms", "measured",
-                   "error", "p90 ms", "measured"});
-  for (std::size_t i = 0; i < loaded.size(); ++i) {
-    const traces::Spread& spread = result.spreads[i];
-    const sim::Figures& figures = result.figures[i];
-    table.add({loaded[i].plan.schedule.policy,
-               std::to_string(loaded[i].plan.schedule.buckets.size()),
-               fixed(ms_of(figures.quiet), 2), fixed(ms_of(spread.quick), 2),
-               percent_of(share_of(figures.quiet, spread.quick)), fixed(ms_of(figures.typical), 2),
-               fixed(ms_of(spread.median), 2), percent_of(share_of(figures.typical, spread.median)),
-               fixed(ms_of(figures.late), 2), fixed(ms_of(spread.p90), 2)});
-  }
-  table.print(out);
+// What was measured between the rounds, too.
+void print_again(std::ostream& out, const Result& result) {
   out << "quiet: mean of the quickest fifth of the steps, typical: median; predicted, then "
          "measured\n";
   for (const testbed::MeasuredAgain& one : result.again) {
@@ -165,14 +228,20 @@ void print_report(std::ostream& out, const Result& result, const std::vector<Loa
       << counted(result.measured.traces.front().world_size, "rank")
       << ", link: " << provenance.notes.at("link") << "; "
       << (result.device.empty() ? "" : result.device + "; ") << provenance.machine << '\n';
-  if (result.figures.empty()) {
-    print_plain(out, result, loaded);
-  } else {
-    print_run_figures(out, result, loaded);
-  }
+  const std::vector<RunRow> rows = run_rows(result, loaded);
+  const PlanFound& first = result.plans.front();
+  print_table(out, table_of(first.figures ? figure_fields() : plain_fields(), rows));
+  if (first.figures) print_again(out, result);
   print_notes(out, other_links(result, loaded));
-  if (!result.two_events.empty()) print_two_events(out, result, loaded);
-  if (!result.exposed.empty()) print_exposed(out, result, loaded);
+  if (first.two_events) {
+    out << "the same steps timed by two events each; all other figures: by two events per "
+           "command\n";
+    print_table(out, table_of(two_event_fields(), rows));
+  }
+  if (first.exposed) {
+    out << "exposed communication, measured, by three definitions (traces/exposed.h)\n";
+    print_table(out, table_of(exposed_fields(), rows));
+  }
   exec::CheckResult sum;
   for (const exec::CheckResult& check : result.measured.checks) exec::add(check, sum);
   if (sum.checked == 0) {
@@ -187,68 +256,46 @@ void print_report(std::ostream& out, const Result& result, const std::vector<Loa
   out << '\n';
 }
 
-std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
-  ordered_json rows = ordered_json::array();
-  for (std::size_t i = 0; i < loaded.size(); ++i) {
-    const traces::Spread& spread = result.spreads[i];
-    const auto& predicted = loaded[i].plan.summary.predicted;
-    rows.push_back(
-        {{"plan", loaded[i].path},
-         {"policy", loaded[i].plan.schedule.policy},
-         {"buckets", loaded[i].plan.schedule.buckets.size()},
-         {"predicted_step_us", predicted ? ordered_json(to_us(predicted->step)) : nullptr},
-         {"measured_step_us", to_us(spread.median)},
-         {"quiet_us", to_us(spread.quick)},
-         {"p10_us", to_us(spread.p10)},
-         {"p90_us", to_us(spread.p90)},
-         {"min_us", to_us(spread.min)},
-         {"steps", result.measured.traces[i].steps},
-         {"checked_elements", result.measured.checks[i].checked},
-         {"wrong_elements", result.measured.checks[i].wrong}});
-    if (!result.figures.empty()) {
-      const sim::Figures& figures = result.figures[i];
-      rows.back()["planned_step_us"] = rows.back()["predicted_step_us"];
-      rows.back()["predicted_step_us"] = to_us(figures.typical);
-      rows.back()["predicted_quiet_us"] = to_us(figures.quiet);
-      rows.back()["predicted_p10_us"] = to_us(figures.early);
-      rows.back()["predicted_p90_us"] = to_us(figures.late);
-    }
-    if (!result.disturbed.empty()) rows.back()["disturbed_steps"] = result.disturbed[i];
-    rows.back()["quiet_known_to"] = result.known[i].quiet;
-    rows.back()["typical_known_to"] = result.known[i].typical;
-    if (!result.two_events.empty()) {
-      rows.back()["step_with_two_events_us"] = to_us(result.two_events[i].median);
-    }
-    if (result.exposed.empty()) continue;
-    const traces::Exposed& exposed = result.exposed[i];
-    rows.back()["step_without_communication_us"] = to_us(exposed.alone);
-    rows.back()["exposed_us"] = {{"stalls", to_us(exposed.stalls)},
-                                 {"difference", to_us(exposed.difference)},
-                                 {"uncovered", to_us(exposed.uncovered)}};
+Table run_table(const Result& result, const std::vector<Loaded>& loaded) {
+  const PlanFound& first = result.plans.front();
+  RunFields fields = plain_fields();
+  if (first.figures) add_documented(fields, figure_fields());
+  if (first.disturbed) {
+    fields.push_back({{"disturbed_steps"}, [](const RunRow& row) { return row.found->disturbed; }});
   }
+  add_documented(
+      fields, {{{"quiet_known_to"}, [](const RunRow& row) { return row.found->known.quiet; }},
+               {{"typical_known_to"}, [](const RunRow& row) { return row.found->known.typical; }}});
+  if (first.two_events) add_documented(fields, two_event_fields());
+  if (first.exposed) add_documented(fields, exposed_fields());
+  return table_of(fields, run_rows(result, loaded));
+}
+
+std::string to_json(const Result& result, const std::vector<Loaded>& loaded) {
   const traces::Provenance& provenance = result.measured.traces.front().provenance;
-  const ordered_json report = {{"schema", "dovetail.run/1"},
-                               {"kind", "run"},
-                               {"origin", "measured"},
-                               {"machine", provenance.machine},
-                               {"backend", provenance.backend},
-                               {"link", provenance.notes.at("link")},
-                               {"device", or_null(result.device)},
-                               {"stand_in", or_null(result.stand_in)},
-                               {"date", provenance.notes.at("date")},
-                               {"valid", result.verdict.valid},
-                               {"why_not_valid", result.verdict.reasons},
-                               {"notes", other_links(result, loaded)},
-                               {"outside_cpu", result.conditions.outside_cpu},
-                               {"steal", result.conditions.steal},
-                               {"belief", result.confidence},
-                               {"costs", result.figures.empty() ? "of the plans" : "of each round"},
-                               {"rounds", result.measured.rounds.size()},
-                               {"took_s", to_us(result.took) / 1e6},
-                               {"measured_again", again_json(result)},
-                               {"yardstick", cores_json(result)},
-                               {"yardstick_cpu_share", result.reference_load_share},
-                               {"rows", rows}};
+  const ordered_json report = {
+      {"schema", "dovetail.run/1"},
+      {"kind", "run"},
+      {"origin", "measured"},
+      {"machine", provenance.machine},
+      {"backend", provenance.backend},
+      {"link", provenance.notes.at("link")},
+      {"device", or_null(result.device)},
+      {"stand_in", or_null(result.stand_in)},
+      {"date", provenance.notes.at("date")},
+      {"valid", result.verdict.valid},
+      {"why_not_valid", result.verdict.reasons},
+      {"notes", other_links(result, loaded)},
+      {"outside_cpu", result.conditions.outside_cpu},
+      {"steal", result.conditions.steal},
+      {"belief", result.confidence},
+      {"costs", result.plans.front().figures ? "of each round" : "of the plans"},
+      {"rounds", result.measured.rounds.size()},
+      {"took_s", to_us(result.took) / 1e6},
+      {"measured_again", again_json(result)},
+      {"yardstick", cores_json(result)},
+      {"yardstick_cpu_share", result.reference_load_share},
+      {"rows", rows_json(run_table(result, loaded))}};
   return report.dump(1) + "\n";
 }
 

@@ -14,11 +14,11 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/table.h"
 #include "cli/job.h"
 #include "cli/outputs.h"
 #include "cli/selftest_cuda.h"
 #include "cli/selftest_job.h"
-#include "cli/text.h"
 #include "cli/tool_facts.h"
 #include "exec/cpu/gloo.h"
 #include "exec/cpu/job.h"
@@ -111,22 +111,21 @@ std::string how_they_ended(const exec::launch::ProcessesResult& ended) {
 
 }  // namespace
 
-void print_rows(std::ostream& out, const std::vector<Row>& rows) {
-  std::size_t part = 4;
-  std::size_t name = 5;
-  for (const Row& row : rows) {
-    part = std::max(part, row.part.size());
-    name = std::max(name, row.name.size());
-  }
-  const auto padded = [](std::string text, std::size_t width) {
-    text.resize(std::max(width, text.size()), ' ');
-    return text;
-  };
-  out << padded("part", part) << "  " << padded("check", name) << "  verdict  what was seen\n";
-  for (const Row& row : rows) {
-    out << padded(row.part, part) << "  " << padded(row.name, name) << "  "
-        << padded(std::string(to_string(row.verdict)), 7) << "  " << row.detail << '\n';
-  }
+Table selftest_table(const std::vector<Row>& rows) {
+  return table_of<Row>({{{"part", "part"}, &Row::part},
+                        {{"name", "check", Unit::Own, {}, 0, Align::Left}, &Row::name},
+                        {{"verdict", "verdict", Unit::Own, {}, 0, Align::Left}, &Row::verdict},
+                        {{"detail", "what was seen", Unit::Own, {}, 0, Align::Left}, &Row::detail}},
+                       rows);
+}
+
+void put_rows(const DocumentOptions& options, const std::vector<Row>& rows, std::ostream& out) {
+  put_document(
+      options,
+      {.json = [&] { return rows_to_json(rows); }, .table = [&] { return selftest_table(rows); }},
+      out);
+  if (replaces_report(options)) return;
+  print_whole(out, selftest_table(rows));
   const exec::selftest::Counts counts = exec::selftest::count(rows);
   out << counts.passed << " passed, " << counts.failed << " failed, " << counts.skipped
       << " skipped";
@@ -136,13 +135,6 @@ void print_rows(std::ostream& out, const std::vector<Row>& rows) {
 }
 
 std::string rows_to_json(const std::vector<Row>& rows) {
-  ordered_json list = ordered_json::array();
-  for (const Row& row : rows) {
-    list.push_back({{"part", row.part},
-                    {"name", row.name},
-                    {"verdict", std::string(to_string(row.verdict))},
-                    {"detail", row.detail}});
-  }
   const exec::selftest::Counts counts = exec::selftest::count(rows);
   const ordered_json report = {{"schema", kSchema},
                                {"kind", "selftest"},
@@ -151,7 +143,7 @@ std::string rows_to_json(const std::vector<Row>& rows) {
                                {"failed", counts.failed},
                                {"skipped", counts.skipped},
                                {"known", counts.known},
-                               {"rows", list}};
+                               {"rows", rows_json(selftest_table(rows))}};
   // Device and library names are not ours: what is no UTF-8 is replaced, never an exception.
   return report.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
@@ -209,9 +201,7 @@ int selftest(const SelftestOptions& options, std::ostream& out) {
   append(rows, machine_rows());
   if (cpu) append(rows, cpu_rows(options));
   if (cuda) append(rows, cuda_rows(options));
-  put_document(
-      options.document, [&rows] { return rows_to_json(rows); }, out);
-  if (!replaces_report(options.document)) print_rows(out, rows);
+  put_rows(options.document, rows, out);
   return exec::selftest::count(rows).failed > 0 ? 3 : 0;
 }
 

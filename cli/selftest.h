@@ -41,8 +41,9 @@ struct SelftestOptions {
 // 0, or 3 when a row failed.
 int selftest(const SelftestOptions& options, std::ostream& out);
 
-// The rows as a table or as JSON (dovetail.selftest/1).
-void print_rows(std::ostream& out, const std::vector<exec::selftest::Row>& rows);
+// The rows to where the options say, else as text; and as JSON (dovetail.selftest/1).
+void put_rows(const DocumentOptions& options, const std::vector<exec::selftest::Row>& rows,
+              std::ostream& out);
 std::string rows_to_json(const std::vector<exec::selftest::Row>& rows);
 // What rank 0 printed. Throws InputError when it is something else.
 std::vector<exec::selftest::Row> rows_from_json(std::string_view text);

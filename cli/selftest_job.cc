@@ -157,9 +157,7 @@ int cuda_selftest_of_job(const SelftestOptions& options, std::ostream& out) {
     const bool mine = session.rank() == Rank{0} && exec::selftest::count(rows).failed > 0;
     failed = rank_0_says(exchange, mine ? 1 : 0) != 0;
     if (session.rank() != Rank{0}) return;
-    put_document(
-        options.document, [&rows] { return rows_to_json(rows); }, out);
-    if (!replaces_report(options.document)) print_rows(out, rows);
+    put_rows(options.document, rows, out);
   });
   return failed ? 3 : 0;
 }

@@ -22,6 +22,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_reader.h"
+#include "base/table.h"
 #include "cli/command_text.h"
 #include "cli/environment.h"
 #include "cli/passes.h"
@@ -46,10 +47,11 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Something, both ways.
+// Something, in all ways.
 struct Shown {
   std::function<void(std::ostream&)> print;
   std::function<std::string()> json;
+  std::function<Table()> table = {};  // nothing: what there is in the JSON
 };
 
 // Throws InputError for what was given and would be ignored.
@@ -94,52 +96,53 @@ schedule::Plan load(const ShowOptions& options) {
   return plan;
 }
 
-std::string list_json(const std::string& what, ordered_json rows) {
+std::string list_json(const std::string& what, const Table& table) {
   const ordered_json document = {
-      {"schema", "dovetail.list/1"}, {"kind", "list"}, {"what", what}, {"rows", std::move(rows)}};
+      {"schema", "dovetail.list/1"}, {"kind", "list"}, {"what", what}, {"rows", rows_json(table)}};
   return document.dump(1) + "\n";
 }
 
-// Known models with the sizes that hold where no option is given, then measured steps.
-ordered_json workload_rows(const ShowOptions& options) {
-  ordered_json rows = ordered_json::array();
-  const std::vector<models::ZooEntry> known = models::zoo_entries();
-  for (const models::ZooEntry& entry : known) {
-    rows.push_back({{"workload", entry.name},
-                    {"kind", "model"},
-                    {"parameters", entry.parameters},
-                    {"gradients", entry.gradients},
-                    {"batch", entry.batch},
-                    {"sequence", entry.sequence ? ordered_json(*entry.sequence) : nullptr},
-                    {"dtype", "f32"}});
-  }
-  for (const std::string& name : models::workload_names(options.data_dir)) {
-    if (std::ranges::find(known, name, &models::ZooEntry::name) != known.end()) continue;
-    rows.push_back({{"workload", name},
-                    {"kind", "measured"},
-                    {"parameters", nullptr},
-                    {"gradients", nullptr},
-                    {"batch", nullptr},
-                    {"sequence", nullptr},
-                    {"dtype", nullptr}});
-  }
-  return rows;
+Shown shown_rows(const std::string& what, const Table& table,
+                 const std::function<void(std::ostream&)>& print) {
+  return {print, [=] { return list_json(what, table); }, [=] { return table; }};
 }
 
-std::string number_of(const ordered_json& value) { return value.is_null() ? "-" : value.dump(); }
+// A known model with the sizes that hold where no option is given, or a measured step.
+struct WorkloadRow {
+  std::string name;
+  std::optional<models::ZooEntry> model;
+};
 
-void print_workloads(const ordered_json& rows, std::ostream& out) {
-  TextTable table({"workload", "parameters", "gradients", "batch", "sequence"});
-  for (const ordered_json& row : rows) {
-    const std::string name = row["workload"].get<std::string>();
-    if (row["kind"] == "measured") {
-      table.add({name, "measured", "", "", ""});
-      continue;
-    }
-    table.add({name, fixed(row["parameters"].get<double>() / 1e6, 1) + " M",
-               number_of(row["gradients"]), number_of(row["batch"]), number_of(row["sequence"])});
+Table workload_table(const ShowOptions& options) {
+  std::vector<WorkloadRow> rows;
+  for (const models::ZooEntry& entry : models::zoo_entries()) rows.push_back({entry.name, entry});
+  for (const std::string& name : models::workload_names(options.data_dir)) {
+    if (std::ranges::find(rows, name, &WorkloadRow::name) == rows.end())
+      rows.push_back({name, std::nullopt});
   }
-  table.print(out);
+  const auto size = [](auto models::ZooEntry::*of) {
+    return [of](const WorkloadRow& row) {
+      return row.model ? Cell((*row.model).*of) : Cell().shown_as("");
+    };
+  };
+  return table_of<WorkloadRow>(
+      {{{"workload", "workload"}, &WorkloadRow::name},
+       {{"kind"}, [](const WorkloadRow& row) { return row.model ? "model" : "measured"; }},
+       {{"parameters", "parameters"},
+        [](const WorkloadRow& row) {
+          if (!row.model) return Cell().shown_as("measured");
+          return Cell(row.model->parameters)
+              .shown_as(fixed(static_cast<double>(row.model->parameters) / 1e6, 1) + " M");
+        }},
+       {{"gradients", "gradients"}, size(&models::ZooEntry::gradients)},
+       {{"batch", "batch"}, size(&models::ZooEntry::batch)},
+       {{"sequence", "sequence"}, size(&models::ZooEntry::sequence)},
+       {{"dtype"}, [](const WorkloadRow& row) { return row.model ? Cell("f32") : Cell(); }}},
+      rows);
+}
+
+void print_workloads(const Table& table, std::ostream& out) {
+  print_table(out, table);
   print_text(out,
              "batch: samples per rank, sequence: tokens per sample, both unless an option says "
              "otherwise; elements are f32");
@@ -154,7 +157,7 @@ std::vector<models::Cluster> shipped_clusters(const ShowOptions& options) {
   return clusters;
 }
 
-std::string kinds_of(const models::Cluster& cluster) {
+std::string kinds_of_collectives(const models::Cluster& cluster) {
   std::string kinds;
   std::set<schedule::Collective> seen;
   for (const models::CollectiveSeries& series : cluster.collectives) {
@@ -164,32 +167,31 @@ std::string kinds_of(const models::Cluster& cluster) {
   return kinds;
 }
 
-void print_clusters(const std::vector<models::Cluster>& clusters, std::ostream& out) {
-  TextTable table({"cluster", "ranks", "measured"});
-  for (const models::Cluster& cluster : clusters) {
-    const bool is_family = models::is_family(cluster);
-    table.add({cluster.name + (is_family ? "xN" : ""),
-               is_family ? "N" : std::to_string(cluster.ranks), kinds_of(cluster)});
-  }
-  table.print(out);
+Table cluster_table(const ShowOptions& options) {
+  using models::Cluster;
+  return table_of<Cluster>(
+      {{{"cluster", "cluster"},
+        [](const Cluster& one) {
+          return Cell(one.name).shown_as(one.name + (models::is_family(one) ? "xN" : ""));
+        }},
+       {{"ranks", "ranks"},
+        [](const Cluster& one) {
+          return models::is_family(one) ? Cell(one.ranks).shown_as("N") : Cell(one.ranks);
+        }},
+       {{"node_ranks"},
+        [](const Cluster& one) { return one.topology ? Cell(one.topology->node_ranks) : Cell(); }},
+       {{"backend"}, &Cluster::backend},
+       {{"measured", "measured"}, kinds_of_collectives},
+       {{"origin"}, &Cluster::origin}},
+      shipped_clusters(options));
+}
+
+void print_clusters(const Table& table, std::ostream& out) {
+  print_table(out, table);
   out << "xN: any number of ranks in one node, or whole nodes, such as h100x64\n"
          "dovetail show NAME tells where its figures come from\n"
          "your own: dovetail calibrate, or dovetail import nccl-tests LOG -o "
          "here.json\n";
-}
-
-ordered_json cluster_rows(const std::vector<models::Cluster>& clusters) {
-  ordered_json rows = ordered_json::array();
-  for (const models::Cluster& cluster : clusters) {
-    rows.push_back({{"cluster", cluster.name},
-                    {"ranks", cluster.ranks},
-                    {"node_ranks", cluster.topology ? ordered_json(cluster.topology->node_ranks)
-                                                    : ordered_json(nullptr)},
-                    {"backend", std::string(to_string(cluster.backend))},
-                    {"measured", kinds_of(cluster)},
-                    {"origin", cluster.origin}});
-  }
-  return rows;
 }
 
 // A name, and beside it a text in lines of the terminal's width.
@@ -227,16 +229,17 @@ void print_policies(std::ostream& out) {
   }
 }
 
-ordered_json policy_rows(const std::string& only) {
-  ordered_json rows = ordered_json::array();
-  for (const schedule::PolicyHelp& policy : schedule::policy_help(frameworks::presets())) {
-    if (!only.empty() && policy.name != only) continue;
-    rows.push_back({{"policy", policy.name},
-                    {"purpose", policy.purpose},
-                    {"defaults", policy.defaults},
-                    {"options", policy.options}});
-  }
-  return rows;
+// All, or that of one name.
+Table policy_table(const std::string& only) {
+  using schedule::PolicyHelp;
+  std::vector<PolicyHelp> rows = schedule::policy_help(frameworks::presets());
+  std::erase_if(rows, [&](const PolicyHelp& row) { return !only.empty() && row.name != only; });
+  return table_of<PolicyHelp>(
+      {{{"policy", "policy"}, &PolicyHelp::name},
+       {{"purpose", "purpose", Unit::Own, {}, 0, Align::Left}, &PolicyHelp::purpose},
+       {{"defaults", "in full", Unit::Own, {}, 0, Align::Left}, &PolicyHelp::defaults},
+       {{"options", "options", Unit::Own, {}, 0, Align::Left}, &PolicyHelp::options}},
+      rows);
 }
 
 // What a plan decided, and what lowering made of it.
@@ -263,12 +266,15 @@ void print_plan_commands(const schedule::Plan& plan, std::ostream& out) {
   }
 }
 
-std::string lines_json(const std::string& what, const std::function<void(std::ostream&)>& print) {
+// Whose lines are its rows.
+Shown shown_lines(const std::string& what, const std::function<void(std::ostream&)>& print) {
   std::stringstream text;
   print(text);
-  ordered_json rows = ordered_json::array();
-  for (std::string line; std::getline(text, line);) rows.push_back({{"text", line}});
-  return list_json(what, std::move(rows));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  const Table table = table_of<std::string>(
+      {{{"text", what}, [](const std::string& line) { return line; }}}, lines);
+  return shown_rows(what, table, print);
 }
 
 Shown shown_plan(const schedule::Plan& plan) {
@@ -297,27 +303,21 @@ Shown shown_of_plan(const ShowOptions& options) {
         [plan](std::ostream& out) { schedule::print_schedule(out, plan.program, plan.schedule); },
         [plan] { return schedule::plan_to_json(plan); }};
   }
-  const auto print = [plan](std::ostream& out) { print_plan_commands(plan, out); };
-  return {print, [print] { return lines_json("commands", print); }};
+  return shown_lines("commands", [plan](std::ostream& out) { print_plan_commands(plan, out); });
 }
 
 // Lists of names.
 std::optional<Shown> shown_list(const ShowOptions& options) {
   const std::string& what = options.what;
   if (what == "workloads") {
-    const ordered_json rows = workload_rows(options);
-    return Shown{[rows](std::ostream& out) { print_workloads(rows, out); },
-                 [rows] { return list_json("workloads", rows); }};
+    const Table table = workload_table(options);
+    return shown_rows(what, table, [table](std::ostream& out) { print_workloads(table, out); });
   }
   if (what == "clusters") {
-    const std::vector<models::Cluster> clusters = shipped_clusters(options);
-    return Shown{[clusters](std::ostream& out) { print_clusters(clusters, out); },
-                 [clusters] { return list_json("clusters", cluster_rows(clusters)); }};
+    const Table table = cluster_table(options);
+    return shown_rows(what, table, [table](std::ostream& out) { print_clusters(table, out); });
   }
-  if (what == "policies") {
-    return Shown{[](std::ostream& out) { print_policies(out); },
-                 [] { return list_json("policies", policy_rows("")); }};
-  }
+  if (what == "policies") return shown_rows(what, policy_table(""), print_policies);
   return std::nullopt;
 }
 
@@ -370,8 +370,8 @@ std::optional<Shown> shown_name(const ShowOptions& options) {
   for (const schedule::PolicyHelp& policy : schedule::policy_help(frameworks::presets())) {
     if (policy.name != before_colon(what)) continue;
     const schedule::Policy spec = frameworks::parse_policy(what);
-    return Shown{[spec, policy](std::ostream& out) { print_policy(out, spec, policy); },
-                 [policy] { return list_json("policies", policy_rows(policy.name)); }};
+    return shown_rows("policies", policy_table(policy.name),
+                      [spec, policy](std::ostream& out) { print_policy(out, spec, policy); });
   }
   return std::nullopt;
 }
@@ -436,7 +436,11 @@ Shown find(const ShowOptions& options) {
 void show(const ShowOptions& options, std::ostream& out) {
   const Shown shown = find(options);
   require_outputs({document_file(options.document)}, {{"show", options.what}});
-  put_document(options.document, shown.json, out);
+  if (shown.table) {
+    put_document(options.document, {.json = shown.json, .table = shown.table}, out);
+  } else {
+    put_document(options.document, shown.json, out);
+  }
   if (!replaces_report(options.document)) shown.print(out);
 }
 

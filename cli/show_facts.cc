@@ -64,26 +64,42 @@ std::string contention_of(const models::Contention& contention) {
          " beside compute" + by_class(contention);
 }
 
+constexpr Bytes kSmall = mib(1);
+constexpr Bytes kLarge = mib(25);
+
 void print_collectives(std::ostream& out, const models::Cluster& cluster) {
-  constexpr Bytes kSmall = mib(1);
-  constexpr Bytes kLarge = mib(25);
-  TextTable table({"collective", "ranks", "nodes", "from", "to", "1 MiB us", "25 MiB us",
-                   "busbw GB/s at 25 MiB"});
+  struct Series {
+    const models::CollectiveSeries* of;
+    models::CollectiveTable times;
+    const std::vector<models::CollectivePoint>* points;  // nothing: a formula
+    [[nodiscard]] Duration large() const { return times.time(kLarge).isolated; }
+  };
+  std::vector<Series> rows;
   for (const models::CollectiveSeries& series : cluster.collectives) {
-    const models::CollectiveTable times = models::collective_table(
-        cluster, {series.collective, series.ranks, series.nodes.value_or(0)});
-    const auto* points = std::get_if<std::vector<models::CollectivePoint>>(&series.times);
-    const Duration large = times.time(kLarge).isolated;
-    table.add({std::string(to_string(series.collective)), std::to_string(series.ranks),
-               series.nodes ? std::to_string(*series.nodes) : "unknown",
-               points ? to_string(points->front().bytes) : "any",
-               points ? to_string(points->back().bytes) : "any",
-               fixed(to_us(times.time(kSmall).isolated), 1), fixed(to_us(large), 1),
-               fixed(imports::algorithm_bandwidth(kLarge, large) *
-                         imports::bus_factor(series.collective, series.ranks),
-                     1)});
+    rows.push_back({&series,
+                    models::collective_table(
+                        cluster, {series.collective, series.ranks, series.nodes.value_or(0)}),
+                    std::get_if<std::vector<models::CollectivePoint>>(&series.times)});
   }
-  table.print(out);
+  const Table table = table_of<Series>(
+      {{{"", "collective"}, [](const Series& row) { return row.of->collective; }},
+       {{"", "ranks"}, [](const Series& row) { return row.of->ranks; }},
+       {{"", "nodes", Unit::Own, {}, 0, Align::Right, "unknown"},
+        [](const Series& row) { return row.of->nodes; }},
+       {{"", "from", Unit::Own, {}, 0, Align::Right, "any"},
+        [](const Series& row) { return row.points ? Cell(row.points->front().bytes) : Cell(); }},
+       {{"", "to", Unit::Own, {}, 0, Align::Right, "any"},
+        [](const Series& row) { return row.points ? Cell(row.points->back().bytes) : Cell(); }},
+       {{"", "1 MiB us", Unit::Microseconds, {1}},
+        [](const Series& row) { return row.times.time(kSmall).isolated; }},
+       {{"", "25 MiB us", Unit::Microseconds, {1}}, &Series::large},
+       {{"", "busbw GB/s at 25 MiB", Unit::Own, {1}},
+        [](const Series& row) {
+          return imports::algorithm_bandwidth(kLarge, row.large()) *
+                 imports::bus_factor(row.of->collective, row.of->ranks);
+        }}},
+      rows);
+  print_table(out, table);
 }
 
 // "layer3.0.conv1" of "layer3.0.conv1.weight.grad" and "layer3.0.conv1.forward".
@@ -170,8 +186,8 @@ void print_machine(std::ostream& out, const models::Cluster& cluster) {
 }
 
 void print_model(std::ostream& out, const schedule::Program& program, const std::string& name) {
-  const std::vector<Layer> layers = layers_of(program);
-  Layer sum;
+  std::vector<Layer> layers = layers_of(program);
+  Layer sum{.name = "all of them", .gradients = 0, .bytes = {}};
   for (const Layer& layer : layers) {
     sum.gradients += layer.gradients;
     sum.bytes += layer.bytes;
@@ -182,15 +198,18 @@ void print_model(std::ostream& out, const schedule::Program& program, const std:
       << counted(sum.gradients, "gradient") << ", " << sum.bytes << ", "
       << counted(program.ops.size(), "op")
       << "\nlayers in the order in which gradients are ready\n";
-  TextTable table({"layer", "gradients", "size", "forward GFLOP", "backward GFLOP"});
-  const auto gflop = [](double flop) { return flop > 0 ? fixed(flop / 1e9, 2) : "-"; };
-  for (const Layer& layer : layers) {
-    table.add({layer.name, std::to_string(layer.gradients), to_string(layer.bytes),
-               gflop(layer.forward_flop), gflop(layer.backward_flop)});
-  }
-  table.add({"all of them", std::to_string(sum.gradients), to_string(sum.bytes),
-             gflop(sum.forward_flop), gflop(sum.backward_flop)});
-  table.print(out);
+  layers.push_back(sum);
+  const auto gflop = [](double Layer::*flop) {
+    return
+        [flop](const Layer& layer) { return layer.*flop > 0 ? Cell(layer.*flop / 1e9) : Cell(); };
+  };
+  print_table(
+      out, table_of<Layer>({{{"", "layer"}, &Layer::name},
+                            {{"", "gradients"}, &Layer::gradients},
+                            {{"", "size"}, &Layer::bytes},
+                            {{"", "forward GFLOP", Unit::Own, {2}}, gflop(&Layer::forward_flop)},
+                            {{"", "backward GFLOP", Unit::Own, {2}}, gflop(&Layer::backward_flop)}},
+                           layers));
 }
 
 void print_policy(std::ostream& out, const schedule::Policy& spec,

@@ -4,9 +4,10 @@
 #include "cli/stage_table.h"
 
 #include <algorithm>
-#include <string_view>
+#include <string>
 
 #include "base/json.h"
+#include "base/table.h"
 #include "base/units.h"
 #include "cli/text.h"
 
@@ -28,24 +29,37 @@ std::vector<For> kinds_of(std::span<const StageParts> stages) {
   return kinds;
 }
 
-void print_stages(std::ostream& out, std::span<const StageParts> stages,
-                  const std::vector<For>& kinds, const std::vector<Column>& further) {
-  const auto ms = [](Duration time) { return fixed(to_us(time) / 1e3, 1); };
-  std::vector<std::string> header = {"stage", "compute ms"};
-  for (const For kind : kinds) header.push_back("exposed " + std::string(to_string(kind)));
-  header.emplace_back("bubble");
-  for (const Column& column : further) header.push_back(column.name);
-  TextTable table(std::move(header));
-  for (std::size_t i = 0; i < stages.size(); ++i) {
-    std::vector<std::string> cells = {std::to_string(stages[i].stage), ms(stages[i].compute)};
-    for (const For kind : kinds) cells.push_back(ms(stages[i].exposed_of(kind)));
-    cells.push_back(ms(stages[i].bubble));
-    for (const Column& column : further) cells.push_back(column.cells[i]);
-    table.add(std::move(cells));
+namespace {
+
+// People read of these kinds only.
+std::vector<Field<StageParts>> stage_fields(const std::vector<For>& kinds) {
+  constexpr Unit kMs = Unit::Milliseconds;
+  std::vector<Field<StageParts>> fields = {
+      {{"stage", "stage"}, &StageParts::stage},
+      {{"compute_us", "compute ms", kMs, {1}}, &StageParts::compute}};
+  for (const For kind : kAllOf<For>) {
+    const std::string name(to_string(kind));
+    Column column{.key = "exposed_us." + name, .unit = kMs, .digits = {1}};
+    if (std::ranges::find(kinds, kind) != kinds.end()) column.title = "exposed " + name;
+    fields.push_back({column, [kind](const StageParts& stage) { return stage.exposed_of(kind); }});
   }
-  std::vector<std::string_view> spared;
-  for (const Column& column : further) spared.emplace_back(column.name);
-  table.spares(spared).print(out);
+  fields.push_back({{"bubble_us", "bubble", kMs, {1}}, &StageParts::bubble});
+  return fields;
+}
+
+}  // namespace
+
+void print_stages(std::ostream& out, std::span<const StageParts> stages,
+                  const std::vector<For>& kinds, const std::vector<StageColumn>& further) {
+  std::vector<Field<StageParts>> fields = stage_fields(kinds);
+  int spare = 0;
+  for (const StageColumn& column : further) {
+    fields.push_back({{.key = "", .title = column.name, .spare = ++spare},
+                      [&column, stages](const StageParts& stage) {
+                        return column.cells[static_cast<std::size_t>(&stage - stages.data())];
+                      }});
+  }
+  print_table(out, table_of(fields, stages));
 }
 
 void print_bubble(std::ostream& out, std::span<const StageParts> stages, Duration step) {
@@ -62,21 +76,10 @@ void print_bubble(std::ostream& out, std::span<const StageParts> stages, Duratio
                       "communication, stall or idle");
 }
 
-ordered_json stage_json(const StageParts& stage) {
-  ordered_json exposed = ordered_json::object();
-  for (const For kind : kAllOf<For>) {
-    exposed[std::string(to_string(kind))] = to_us(stage.exposed_of(kind));
-  }
-  return {{"stage", stage.stage},
-          {"compute_us", to_us(stage.compute)},
-          {"exposed_us", std::move(exposed)},
-          {"bubble_us", to_us(stage.bubble)}};
+ordered_json stages_json(std::span<const StageParts> stages) {
+  return rows_json(table_of(stage_fields({}), stages));
 }
 
-ordered_json stages_json(std::span<const StageParts> stages) {
-  ordered_json list = ordered_json::array();
-  for (const StageParts& stage : stages) list.push_back(stage_json(stage));
-  return list;
-}
+ordered_json stage_json(const StageParts& stage) { return stages_json({&stage, 1}).front(); }
 
 }  // namespace dovetail::cli

@@ -18,12 +18,13 @@ std::vector<predict::For> kinds_of(std::span<const predict::StageParts> stages);
 
 // A line for each stage: compute, exposed of each of these kinds, bubble, in ms; then further columns, each with a cell for
 // each stage.
-struct Column {
+struct StageColumn {
   std::string name;
   std::vector<std::string> cells;
 };
 void print_stages(std::ostream& out, std::span<const predict::StageParts> stages,
-                  const std::vector<predict::For>& kinds, const std::vector<Column>& further = {});
+                  const std::vector<predict::For>& kinds,
+                  const std::vector<StageColumn>& further = {});
 
 // "bubble: 27.4 % of the step (1396.1 ms) on stage 0, 19.2 % to 28.2 % on all: ..."; nothing of one stage.
 void print_bubble(std::ostream& out, std::span<const predict::StageParts> stages, Duration step);

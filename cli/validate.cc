@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <iomanip>
+#include <functional>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -22,6 +23,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/parallel.h"
+#include "base/table.h"
 #include "cli/outputs.h"
 #include "cli/progress.h"
 #include "cli/text.h"
@@ -123,88 +125,179 @@ yardsticks::Intervals price_steps(const ValidateOptions& options, std::vector<Ju
   return score_intervals(steps);
 }
 
-// A line for each row with a step.
+struct PricedRow {
+  const yardsticks::Row* row = nullptr;
+  Duration predicted{};
+};
+
+// A line for each row with a step, as CSV.
 std::string rows_text(const std::vector<Judged>& all) {
-  std::string text = "row,group,job,measured_us,predicted_us,error_percent\n";
+  std::vector<PricedRow> rows;
   for (const Judged& judged : all) {
     for (std::size_t i = 0; i < judged.priced.size(); ++i) {
-      const std::optional<Duration>& priced = judged.priced[i];
-      const yardsticks::Row& row = judged.yardstick.rows[i];
-      if (!priced) continue;
-      text += row.name + "," + row.group + ",\"" + jobs::to_string(*row.job) + "\"," +
-              fixed(to_us(*row.step), 1) + "," + fixed(to_us(*priced), 1) + "," +
-              fixed((to_us(*priced) / to_us(*row.step) - 1) * 100, 2) + "\n";
+      if (judged.priced[i]) rows.push_back({&judged.yardstick.rows[i], *judged.priced[i]});
     }
   }
-  return text;
+  const std::vector<Field<PricedRow>> fields = {
+      {{"row"}, [](const PricedRow& one) { return one.row->name; }},
+      {{"group"}, [](const PricedRow& one) { return one.row->group; }},
+      {{"job"}, [](const PricedRow& one) { return jobs::to_string(*one.row->job); }},
+      {{"measured_us"}, [](const PricedRow& one) { return *one.row->step; }},
+      {{"predicted_us"}, &PricedRow::predicted},
+      {{"error_percent"}, [](const PricedRow& one) {
+         return (to_us(one.predicted) / to_us(*one.row->step) - 1) * 100;
+       }}};
+  return csv_of(table_of(fields, rows));
 }
 
 std::int64_t jobs_of(const Yardstick& yardstick) {
   return std::ranges::count_if(yardstick.rows, [](const auto& row) { return row.job.has_value(); });
 }
 
-ordered_json scaling_json(const Judged& judged) {
-  ordered_json all = ordered_json::array();
-  for (const yardsticks::Scaling& scaling : judged.scaling) {
-    all.push_back({{"rows", scaling.rows},
-                   {"sizes", scaling.sizes},
-                   {"fewest_gpus", scaling.fewest_gpus},
-                   {"most_gpus", scaling.most_gpus},
-                   {"worst_percent", scaling.worst_percent},
-                   {"worst_from_gpus", scaling.worst_from},
-                   {"worst_to_gpus", scaling.worst_to}});
-  }
-  return all;
+// How many of them, as people read it a share.
+Cell share_of(std::int64_t some, std::int64_t all) {
+  const Cell count(some);
+  if (all == 0) return count.shown_as("-");
+  return count.shown_as(fixed(100 * static_cast<double>(some) / static_cast<double>(all), 0) +
+                        " %");
 }
 
-ordered_json ordering_json(const Judged& judged) {
-  ordered_json all = ordered_json::array();
-  for (const yardsticks::Ordering& ordering : judged.ordering) {
-    all.push_back({{"one_node", ordering.one_node},
-                   {"from_percent", ordering.from_percent},
-                   {"to_percent", ordering.to_percent},
-                   {"pairs", ordering.pairs},
-                   {"right", ordering.right}});
-  }
-  return all;
+// Nothing where there are no rows that it could be said of.
+Cell of_rows(std::int64_t rows, double value) { return rows > 0 ? Cell(value) : Cell(); }
+// A count says 0 there in documents.
+Cell count_of_rows(std::int64_t rows, std::int64_t count) {
+  return rows > 0 ? Cell(count) : Cell(count).shown_as("-");
 }
 
-ordered_json row_json(const Judged& judged) {
-  const MemoryScore& score = judged.memory;
-  ordered_json without = ordered_json::array();
-  for (const auto& [reason, count] : without_job(judged.yardstick)) {
-    without.push_back({{"reason", reason}, {"rows", count}});
-  }
-  const auto known = [](std::int64_t rows, double value) {
-    return rows > 0 ? ordered_json(value) : ordered_json(nullptr);
+// What is predicted of memory.
+std::vector<Field<Judged>> memory_fields() {
+  const auto of = [](auto value) {
+    return [value](const Judged& one) { return std::invoke(value, one.memory); };
   };
-  ordered_json steps = nullptr;
-  if (judged.steps) {
-    const yardsticks::TimeScore& time = *judged.steps;
-    steps = {{"priced", time.priced},
-             {"median_percent", known(time.priced, time.step.median)},
-             {"median_absolute_percent", known(time.priced, time.step.median_absolute)},
-             {"p90_absolute_percent", known(time.priced, time.step.p90_absolute)},
-             {"groups", time.groups},
-             {"kendall_tau", known(time.groups, time.kendall_tau)},
-             {"regret_percent", known(time.groups, time.regret_percent)},
-             {"worst_regret_percent", known(time.groups, time.worst_regret_percent)},
-             {"ordering", ordering_json(judged)},
-             {"scaling", scaling_json(judged)}};
+  using Score = MemoryScore;
+  return {
+      {{"yardstick", "memory"}, [](const Judged& one) { return one.yardstick.name; }},
+      {{"rows", "rows"}, [](const Judged& one) { return one.yardstick.rows.size(); }},
+      {{"jobs", "jobs", Unit::Own, {}, 2},
+       [](const Judged& one) { return jobs_of(one.yardstick); }},
+      {{"judged"}, of(&Score::judged)},
+      {{"fit_right_percent", "fits or not", Unit::Percent, {1}},
+       of([](const Score& score) { return of_rows(score.judged, score.right_percent()); })},
+      {{"ran_but_refused", "ran, refused"},
+       of([](const Score& score) { return count_of_rows(score.judged, score.ran_but_refused); })},
+      {{"failed_but_allowed", "failed, allowed"}, of([](const Score& score) {
+         return count_of_rows(score.judged, score.failed_but_allowed);
+       })},
+      {{"peaks", "peaks", Unit::Own, {}, 1},
+       of([](const Score& score) { return count_of_rows(score.peak.rows, score.peak.rows); })},
+      {{"peak_median_percent", "median", Unit::Percent, {1, Sign::Always}},
+       of([](const Score& score) { return of_rows(score.peak.rows, score.peak.median); })},
+      {{"peak_median_absolute_percent", "|median|", Unit::Percent, {1}},
+       of([](const Score& score) { return of_rows(score.peak.rows, score.peak.median_absolute); })},
+      {{"peak_p90_absolute_percent", "p90", Unit::Percent, {1}},
+       of([](const Score& score) { return of_rows(score.peak.rows, score.peak.p90_absolute); })},
+  };
+}
+
+// What is predicted of steps, where they were priced.
+std::vector<Field<Judged>> step_fields() {
+  const auto of = [](auto value) {
+    return [value](const Judged& one) {
+      return one.steps ? Cell(std::invoke(value, *one.steps)) : Cell();
+    };
+  };
+  using Score = yardsticks::TimeScore;
+  return {
+      {{"", "steps"}, [](const Judged& one) { return one.yardstick.name; }},
+      {{"", "rows"}, of(&Score::rows)},
+      {{"steps.priced", "priced"}, of(&Score::priced)},
+      {{"steps.median_percent", "median", Unit::Percent, {1, Sign::Always}},
+       of([](const Score& score) { return of_rows(score.priced, score.step.median); })},
+      {{"steps.median_absolute_percent", "|median|", Unit::Percent, {1}},
+       of([](const Score& score) { return of_rows(score.priced, score.step.median_absolute); })},
+      {{"steps.p90_absolute_percent", "p90", Unit::Percent, {1}},
+       of([](const Score& score) { return of_rows(score.priced, score.step.p90_absolute); })},
+      {{"steps.groups", "groups"}, of(&Score::groups)},
+      {{"steps.kendall_tau", "tau", Unit::Own, {2}},
+       of([](const Score& score) { return of_rows(score.groups, score.kendall_tau); })},
+      {{"steps.regret_percent", "regret", Unit::Percent, {1}},
+       of([](const Score& score) { return of_rows(score.groups, score.regret_percent); })},
+      {{"steps.worst_regret_percent", "worst", Unit::Percent, {1}},
+       of([](const Score& score) { return of_rows(score.groups, score.worst_regret_percent); })},
+  };
+}
+
+Table ordering_table(const Judged& judged) {
+  using yardsticks::Ordering;
+  const auto name = [&judged](const Ordering&) { return judged.yardstick.name; };
+  return table_of<Ordering>(
+      {{{"", "order of two rows"}, name},
+       {{"one_node", "where"},
+        [](const Ordering& one) {
+          return Cell(one.one_node).shown_as(one.one_node ? "one node" : "several nodes");
+        }},
+       {{"", "predicted shorter by"},
+        [](const Ordering& one) {
+          return fixed(one.from_percent, 0) + " to " + fixed(one.to_percent, 0) + " %";
+        }},
+       {{"from_percent"}, &Ordering::from_percent},
+       {{"to_percent"}, &Ordering::to_percent},
+       {{"pairs", "pairs"}, &Ordering::pairs},
+       {{"right", "right"}, [](const Ordering& one) { return share_of(one.right, one.pairs); }}},
+      judged.ordering);
+}
+
+Table scaling_table(const Judged& judged) {
+  using yardsticks::Scaling;
+  const auto name = [&judged](const Scaling& one) {
+    return Cell(one.rows).shown_as(judged.yardstick.name + ": " + one.rows);
+  };
+  return table_of<Scaling>(
+      {{{"rows", "scaling"}, name},
+       {{"sizes", "sizes"}, &Scaling::sizes},
+       {{"", "GPUs"},
+        [](const Scaling& one) {
+          return std::to_string(one.fewest_gpus) + " to " + std::to_string(one.most_gpus);
+        }},
+       {{"fewest_gpus"}, &Scaling::fewest_gpus},
+       {{"most_gpus"}, &Scaling::most_gpus},
+       {{"worst_percent", "worst", Unit::Percent, {1, Sign::Always}}, &Scaling::worst_percent},
+       {{"worst_from_gpus", "from"}, &Scaling::worst_from},
+       {{"worst_to_gpus", "to"}, &Scaling::worst_to}},
+      judged.scaling);
+}
+
+// The tables of all yardsticks below each other.
+Table below_each_other(const std::vector<Judged>& all, Table (*table_of_one)(const Judged&)) {
+  Table table;
+  for (const Judged& judged : all) {
+    Table one = table_of_one(judged);
+    table.columns = std::move(one.columns);
+    std::ranges::move(one.rows, std::back_inserter(table.rows));
   }
-  return {{"yardstick", judged.yardstick.name},
-          {"rows", judged.yardstick.rows.size()},
-          {"jobs", jobs_of(judged.yardstick)},
-          {"judged", score.judged},
-          {"fit_right_percent", known(score.judged, score.right_percent())},
-          {"ran_but_refused", score.ran_but_refused},
-          {"failed_but_allowed", score.failed_but_allowed},
-          {"peaks", score.peak.rows},
-          {"peak_median_percent", known(score.peak.rows, score.peak.median)},
-          {"peak_median_absolute_percent", known(score.peak.rows, score.peak.median_absolute)},
-          {"peak_p90_absolute_percent", known(score.peak.rows, score.peak.p90_absolute)},
-          {"steps", std::move(steps)},
-          {"without_job", std::move(without)}};
+  return table;
+}
+
+Table yardstick_table(const std::vector<Judged>& all) {
+  std::vector<Field<Judged>> fields = memory_fields();
+  std::ranges::move(step_fields(), std::back_inserter(fields));
+  return table_of(fields, all);
+}
+
+ordered_json yardsticks_json(const std::vector<Judged>& all) {
+  ordered_json rows = rows_json(yardstick_table(all));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    ordered_json without = ordered_json::array();
+    for (const auto& [reason, count] : without_job(all[i].yardstick)) {
+      without.push_back({{"reason", reason}, {"rows", count}});
+    }
+    if (all[i].steps) {
+      rows[i]["steps"]["ordering"] = rows_json(ordering_table(all[i]));
+      rows[i]["steps"]["scaling"] = rows_json(scaling_table(all[i]));
+    }
+    rows[i]["without_job"] = std::move(without);
+  }
+  return rows;
 }
 
 // On the machine that the profile was taken on.
@@ -215,16 +308,20 @@ Duration step_of(const yardsticks::ScheduleRow& row, const std::string& data_dir
   return Duration(planner.evaluate(schedule::parse_policy(row.policy)).summary.step_ns);
 }
 
+Table schedule_table(const yardsticks::ScheduleScore& score) {
+  using Error = yardsticks::ScheduleError;
+  return table_of<Error>(
+      {{{"workload", "schedules"}, [](const Error& one) { return one.row.group; }},
+       {{"policy", "policy"}, [](const Error& one) { return one.row.policy; }},
+       {{"measured_us", "measured ms", Unit::Milliseconds, {1}},
+        [](const Error& one) { return one.row.measured; }},
+       {{"predicted_us", "predicted ms", Unit::Milliseconds, {1}}, &Error::predicted},
+       {{"error_percent", "error", Unit::Percent, {1, Sign::Always}}, &Error::error_percent}},
+      score.rows);
+}
+
 ordered_json schedules_json(const yardsticks::ScheduleScore& score) {
-  ordered_json rows = ordered_json::array();
-  for (const yardsticks::ScheduleError& one : score.rows) {
-    rows.push_back({{"workload", one.row.group},
-                    {"policy", one.row.policy},
-                    {"measured_us", to_us(one.row.measured)},
-                    {"predicted_us", to_us(one.predicted)},
-                    {"error_percent", one.error_percent}});
-  }
-  return {{"rows", std::move(rows)},
+  return {{"rows", rows_json(schedule_table(score))},
           {"mean_percent", score.mean_percent},
           {"worst_percent", score.worst_percent},
           {"pairs", score.pairs},
@@ -232,15 +329,58 @@ ordered_json schedules_json(const yardsticks::ScheduleScore& score) {
 }
 
 void print_schedules(std::ostream& out, const yardsticks::ScheduleScore& score) {
-  TextTable table({"schedules", "policy", "measured ms", "predicted ms", "error"});
-  for (const yardsticks::ScheduleError& one : score.rows) {
-    table.add({one.row.group, one.row.policy, fixed(to_us(one.row.measured) / 1e3, 1),
-               fixed(to_us(one.predicted) / 1e3, 1), fixed(one.error_percent, 1, "+") + " %"});
-  }
-  table.print(out);
+  print_table(out, schedule_table(score));
   out << "schedules: mean " << fixed(score.mean_percent, 1) << " %, worst "
       << fixed(score.worst_percent, 1) << " %; " << score.in_order << " of " << score.pairs
       << " pairs in order\n";
+}
+
+std::string quantiles_text(const yardsticks::Range& range) {
+  return fixed(range.p5, 2) + " " + fixed(range.p50, 2) + " " + fixed(range.p95, 2);
+}
+
+Table interval_table(const yardsticks::Intervals& intervals) {
+  using yardsticks::Coverage;
+  using yardsticks::Range;
+  const auto own = [](double Range::*quantile) {
+    return
+        [quantile](const Coverage& one) { return one.own ? Cell((*one.own).*quantile) : Cell(); };
+  };
+  const auto others = [](double Range::*quantile) {
+    return [quantile](const Coverage& one) { return one.others.*quantile; };
+  };
+  return table_of<Coverage>(
+      {{{"yardstick", "measured / predicted"},
+        [](const Coverage& one) {
+          return Cell(one.yardstick)
+              .shown_as(one.yardstick + (one.own_cause.empty() ? "" : ", " + one.own_cause));
+        }},
+       {{"own_cause"}, &Coverage::own_cause},
+       {{"one_node", "where"},
+        [](const Coverage& one) {
+          return Cell(one.one_node).shown_as(one.one_node ? "one node" : "several nodes");
+        }},
+       {{"rows", "rows"}, &Coverage::rows},
+       {{"", "p5 p50 p95"},
+        [](const Coverage& one) { return one.own ? Cell(quantiles_text(*one.own)) : Cell(); }},
+       {{"", "of the others"}, [](const Coverage& one) { return quantiles_text(one.others); }},
+       {{"inside", "inside"}, [](const Coverage& one) { return share_of(one.inside, one.rows); }},
+       {{"own.p5"}, own(&Range::p5)},
+       {{"own.p50"}, own(&Range::p50)},
+       {{"own.p95"}, own(&Range::p95)},
+       {{"others.p5"}, others(&Range::p5)},
+       {{"others.p50"}, others(&Range::p50)},
+       {{"others.p95"}, others(&Range::p95)},
+       {{"pairs"}, &Coverage::pairs},
+       {{"pairs_inside"}, &Coverage::pairs_inside},
+       {{"apart", "pairs within", Unit::Times, {2}}, &Coverage::apart},
+       {{"others_apart", "of the others", Unit::Times, {2}},
+        [&](const Coverage& one) {
+          const Cell apart(one.others_apart);
+          return one.pairs > 0 ? apart : apart.shown_as("-");
+        }},
+       {{"", "inside"}, [](const Coverage& one) { return share_of(one.pairs_inside, one.pairs); }}},
+      intervals.coverage);
 }
 
 ordered_json range_json(const yardsticks::Range& range) {
@@ -248,157 +388,46 @@ ordered_json range_json(const yardsticks::Range& range) {
 }
 
 ordered_json intervals_json(const yardsticks::Intervals& intervals) {
-  ordered_json rows = ordered_json::array();
-  for (const yardsticks::Coverage& one : intervals.coverage) {
-    rows.push_back({{"yardstick", one.yardstick},
-                    {"own_cause", one.own_cause},
-                    {"one_node", one.one_node},
-                    {"rows", one.rows},
-                    {"inside", one.inside},
-                    {"own", one.own ? range_json(*one.own) : nullptr},
-                    {"others", range_json(one.others)},
-                    {"pairs", one.pairs},
-                    {"pairs_inside", one.pairs_inside},
-                    {"apart", one.apart ? ordered_json(*one.apart) : nullptr},
-                    {"others_apart", one.others_apart}});
-  }
   return {{"one_node", range_json(intervals.all[0])},
           {"several_nodes", range_json(intervals.all[1])},
           {"one_node_apart", intervals.apart[0]},
           {"several_nodes_apart", intervals.apart[1]},
-          {"rows", std::move(rows)}};
+          {"rows", rows_json(interval_table(intervals))}};
 }
 
 std::string to_json(const std::vector<Judged>& all, const yardsticks::ScheduleScore& schedules,
                     const std::optional<yardsticks::Intervals>& intervals) {
-  ordered_json rows = ordered_json::array();
-  for (const Judged& judged : all) rows.push_back(row_json(judged));
   const ordered_json document = {{"schema", "dovetail.validate/1"},
                                  {"kind", "validate"},
                                  {"against", "public"},
-                                 {"rows", std::move(rows)},
+                                 {"rows", yardsticks_json(all)},
                                  {"schedules", schedules_json(schedules)},
                                  {"intervals", intervals ? intervals_json(*intervals) : nullptr}};
   return document.dump(1) + "\n";
 }
 
-void print_row(std::ostream& out, const std::vector<std::string>& fields) {
-  const std::vector<int> widths = {6, 6, 13, 14, 17, 7, 9, 11, 9};
-  out << std::left << std::setw(16) << fields.front() << std::right;
-  for (std::size_t i = 1; i < fields.size(); ++i) out << std::setw(widths[i - 1]) << fields[i];
-  out << '\n';
-}
-
-void print_steps(std::ostream& out, const std::vector<Judged>& all) {
-  TextTable table(
-      {"steps", "rows", "priced", "median", "|median|", "p90", "groups", "tau", "regret", "worst"});
-  for (const Judged& judged : all) {
-    if (!judged.steps) continue;
-    const yardsticks::TimeScore& time = *judged.steps;
-    const auto of = [](std::int64_t rows, const std::string& text) {
-      return rows > 0 ? text : "-";
-    };
-    const auto percent = [](double value, const char* plus = "") {
-      return fixed(value, 1, plus) + " %";
-    };
-    table.add({judged.yardstick.name, std::to_string(time.rows), std::to_string(time.priced),
-               of(time.priced, percent(time.step.median, "+")),
-               of(time.priced, percent(time.step.median_absolute)),
-               of(time.priced, percent(time.step.p90_absolute)), std::to_string(time.groups),
-               of(time.groups, fixed(time.kendall_tau, 2)),
-               of(time.groups, percent(time.regret_percent)),
-               of(time.groups, percent(time.worst_regret_percent))});
-  }
-  table.print(out);
-}
-
-void print_ordering(std::ostream& out, const std::vector<Judged>& all) {
-  TextTable table({"order of two rows", "where", "predicted shorter by", "pairs", "right"});
-  for (const Judged& judged : all) {
-    for (const yardsticks::Ordering& ordering : judged.ordering) {
-      const double right =
-          static_cast<double>(ordering.right) / static_cast<double>(ordering.pairs);
-      table.add({judged.yardstick.name, ordering.one_node ? "one node" : "several nodes",
-                 fixed(ordering.from_percent, 0) + " to " + fixed(ordering.to_percent, 0) + " %",
-                 std::to_string(ordering.pairs), fixed(100 * right, 0) + " %"});
-    }
-  }
-  table.print(out);
-}
-
-std::string range_text(const yardsticks::Range& range) {
-  return fixed(range.p5, 2) + " " + fixed(range.p50, 2) + " " + fixed(range.p95, 2);
-}
-
 void print_intervals(std::ostream& out, const yardsticks::Intervals& intervals) {
-  TextTable table({"measured / predicted", "where", "rows", "p5 p50 p95", "of the others", "inside",
-                   "pairs within", "of the others", "inside"});
-  const auto share = [](std::int64_t inside, std::int64_t of) {
-    return of == 0 ? "-"
-                   : fixed(100 * static_cast<double>(inside) / static_cast<double>(of), 0) + " %";
-  };
-  for (const yardsticks::Coverage& one : intervals.coverage) {
-    const bool has_pairs = one.pairs > 0;
-    table.add({one.yardstick + (one.own_cause.empty() ? "" : ", " + one.own_cause),
-               one.one_node ? "one node" : "several nodes", std::to_string(one.rows),
-               one.own ? range_text(*one.own) : "-", range_text(one.others),
-               share(one.inside, one.rows), one.apart ? "x" + fixed(*one.apart, 2) : "-",
-               has_pairs ? "x" + fixed(one.others_apart, 2) : "-",
-               share(one.pairs_inside, one.pairs)});
-  }
-  table.print(out);
+  print_table(out, interval_table(intervals));
   const auto all = [&](std::size_t place, const char* where) {
-    out << where << ": " << range_text(intervals.all[place]) << ", pairs within x"
+    out << where << ": " << quantiles_text(intervals.all[place]) << ", pairs within x"
         << fixed(intervals.apart[place], 2) << '\n';
   };
   all(0, "a step on one node, by all of them");
   all(1, "a step on several nodes");
 }
 
-void print_scaling(std::ostream& out, const std::vector<Judged>& all) {
-  TextTable table({"scaling", "sizes", "GPUs", "worst", "from", "to"});
-  for (const Judged& judged : all) {
-    for (const yardsticks::Scaling& scaling : judged.scaling) {
-      table.add({judged.yardstick.name + ": " + scaling.rows, std::to_string(scaling.sizes),
-                 std::to_string(scaling.fewest_gpus) + " to " + std::to_string(scaling.most_gpus),
-                 fixed(scaling.worst_percent, 1, "+") + " %", std::to_string(scaling.worst_from),
-                 std::to_string(scaling.worst_to)});
-    }
-  }
-  table.print(out);
-}
-
 void print(std::ostream& out, const std::vector<Judged>& all,
            const yardsticks::ScheduleScore& schedules,
            const std::optional<yardsticks::Intervals>& intervals) {
-  print_row(out, {"memory", "rows", "jobs", "fits or not", "ran, refused", "failed, allowed",
-                  "peaks", "median", "|median|", "p90"});
-  for (const Judged& judged : all) {
-    const MemoryScore& score = judged.memory;
-    const Yardstick& yardstick = judged.yardstick;
-    const auto percent = [](std::int64_t rows, double value, const char* plus = "") {
-      return rows > 0 ? fixed(value, 1, plus) + " %" : "-";
-    };
-    const auto count = [](std::int64_t rows, std::int64_t value) {
-      return rows > 0 ? std::to_string(value) : "-";
-    };
-    print_row(
-        out,
-        {yardstick.name, std::to_string(yardstick.rows.size()), std::to_string(jobs_of(yardstick)),
-         percent(score.judged, score.right_percent()), count(score.judged, score.ran_but_refused),
-         count(score.judged, score.failed_but_allowed), count(score.peak.rows, score.peak.rows),
-         percent(score.peak.rows, score.peak.median, "+"),
-         percent(score.peak.rows, score.peak.median_absolute),
-         percent(score.peak.rows, score.peak.p90_absolute)});
-  }
+  print_table(out, table_of(memory_fields(), all));
   print_schedules(out, schedules);
   if (all.front().steps) {
-    print_steps(out, all);
-    print_ordering(out, all);
+    print_table(out, table_of(step_fields(), all));
+    print_table(out, below_each_other(all, ordering_table));
   }
   if (intervals) print_intervals(out, *intervals);
   if (std::ranges::any_of(all, [](const auto& judged) { return !judged.scaling.empty(); }))
-    print_scaling(out, all);
+    print_table(out, below_each_other(all, scaling_table));
   for (const Judged& judged : all) {
     if (judged.steps && !judged.yardstick.first_gives.empty() && !judged.yardstick.rows.empty()) {
       out << judged.yardstick.name << ": the first row gives " << judged.yardstick.first_gives
@@ -438,8 +467,10 @@ void validate(const ValidateOptions& options, std::ostream& out) {
   std::optional<yardsticks::Intervals> intervals;
   if (options.steps) intervals = price_steps(options, judged);
   if (!options.rows.empty()) write_file(options.rows, rows_text(judged));
-  put_document(
-      options.document, [&] { return to_json(judged, schedules, intervals); }, out);
+  put_document(options.document,
+               {.json = [&] { return to_json(judged, schedules, intervals); },
+                .table = [&] { return yardstick_table(judged); }},
+               out);
   if (!replaces_report(options.document)) print(out, judged, schedules, intervals);
 }
 

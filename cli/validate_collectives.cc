@@ -4,11 +4,12 @@
 #include "cli/validate_collectives.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
-#include "base/decimal.h"
 #include "base/error.h"
 #include "base/json.h"
+#include "base/table.h"
 #include "calibrate/logs/gpus.h"
 #include "calibrate/logs/nccl_tests.h"
 #include "cli/outputs.h"
@@ -45,50 +46,71 @@ std::int64_t node_ranks_of(const std::vector<models::CollectiveSeries>& series) 
   return most;
 }
 
-ordered_json to_json(const ErrorSummary& errors) {
-  return {{"points", errors.points},
-          {"median_percent", 100 * errors.median},
-          {"median_absolute_percent", 100 * errors.median_absolute},
-          {"p95_absolute_percent", 100 * errors.p95_absolute}};
+// A world, a range of sizes, or all of them.
+struct ScoredWorld {
+  std::string what;  // for people
+  ErrorSummary errors;
+  std::optional<models::CollectiveKey> key = std::nullopt;
+  std::optional<Bytes> from = std::nullopt;
+};
+
+std::vector<ScoredWorld> worlds_of(const WorldScores& scores) {
+  std::vector<ScoredWorld> rows;
+  for (const auto& [key, errors] : scores.worlds) rows.push_back({title_of(key), errors, key});
+  return rows;
+}
+
+std::vector<ScoredWorld> sizes_of(const WorldScores& scores) {
+  std::vector<ScoredWorld> rows;
+  for (const auto& [from, errors] : scores.sizes) {
+    rows.push_back({to_string(from) + " to " + to_string(from * 16), errors, {}, from});
+  }
+  return rows;
+}
+
+Table error_table(const std::vector<ScoredWorld>& rows, std::vector<Field<ScoredWorld>> keys) {
+  const auto percent = [](double ErrorSummary::*error) {
+    return [error](const ScoredWorld& row) { return 100 * (row.errors.*error); };
+  };
+  std::vector<Field<ScoredWorld>> fields = std::move(keys);
+  fields.insert(fields.end(),
+                {{{"", "predicted"}, &ScoredWorld::what},
+                 {{"points", "sizes"}, [](const ScoredWorld& row) { return row.errors.points; }},
+                 {{"median_percent", "median", Unit::Percent, {1, Sign::Always}},
+                  percent(&ErrorSummary::median)},
+                 {{"median_absolute_percent", "|median|", Unit::Percent, {1}},
+                  percent(&ErrorSummary::median_absolute)},
+                 {{"p95_absolute_percent", "p95", Unit::Percent, {0}},
+                  percent(&ErrorSummary::p95_absolute)}});
+  return table_of(fields, rows);
+}
+
+Table world_table(const WorldScores& scores) {
+  return error_table(worlds_of(scores),
+                     {{{"collective"}, [](const ScoredWorld& row) { return row.key->collective; }},
+                      {{"ranks"}, [](const ScoredWorld& row) { return row.key->ranks; }},
+                      {{"nodes"}, [](const ScoredWorld& row) { return row.key->nodes; }}});
 }
 
 std::string to_json(const WorldScores& scores, std::int64_t fit_ranks) {
-  ordered_json worlds = ordered_json::array();
-  for (const auto& [key, errors] : scores.worlds) {
-    ordered_json row = {
-        {"collective", to_string(key.collective)}, {"ranks", key.ranks}, {"nodes", key.nodes}};
-    row.update(to_json(errors));
-    worlds.push_back(std::move(row));
-  }
-  ordered_json sizes = ordered_json::array();
-  for (const auto& [from, errors] : scores.sizes) {
-    ordered_json row = {{"from_bytes", from.count()}};
-    row.update(to_json(errors));
-    sizes.push_back(std::move(row));
-  }
   const ordered_json document = {
-      {"schema", "dovetail.worlds/1"}, {"kind", "worlds"},
-      {"fit_ranks", fit_ranks},        {"links", to_string(scores.topology)},
-      {"rows", std::move(worlds)},     {"sizes", std::move(sizes)},
-      {"all", to_json(scores.all)}};
+      {"schema", "dovetail.worlds/1"},
+      {"kind", "worlds"},
+      {"fit_ranks", fit_ranks},
+      {"links", to_string(scores.topology)},
+      {"rows", rows_json(world_table(scores))},
+      {"sizes", rows_json(error_table(sizes_of(scores), {{{"from_bytes"}, &ScoredWorld::from}}))},
+      {"all", row_json(error_table({{"all", scores.all}}, {}), 0)}};
   return document.dump(1) + "\n";
 }
 
 void print(std::ostream& out, const WorldScores& scores, std::int64_t fit_ranks) {
   out << "fitted to worlds of up to " << fit_ranks << " ranks: " << to_string(scores.topology)
       << '\n';
-  TextTable table({"predicted", "sizes", "median", "|median|", "p95"});
-  const auto add = [&table](const std::string& what, const ErrorSummary& errors) {
-    table.add({what, std::to_string(errors.points), fixed(100 * errors.median, 1, "+") + " %",
-               fixed(100 * errors.median_absolute, 1) + " %",
-               fixed(100 * errors.p95_absolute, 0) + " %"});
-  };
-  for (const auto& [key, errors] : scores.worlds) add(title_of(key), errors);
-  for (const auto& [from, errors] : scores.sizes) {
-    add(to_string(from) + " to " + to_string(from * 16), errors);
-  }
-  add("all", scores.all);
-  table.print(out);
+  std::vector<ScoredWorld> rows = worlds_of(scores);
+  for (ScoredWorld& row : sizes_of(scores)) rows.push_back(std::move(row));
+  rows.push_back({"all", scores.all});
+  print_table(out, error_table(rows, {}));
 }
 
 }  // namespace
@@ -108,8 +130,10 @@ void validate_collectives(const ValidateCollectivesOptions& options,
   const WorldScores scores = models::score_worlds(
       series, {.fit_ranks = options.fit_ranks,
                .links = {.node_ranks = node_ranks, .gpu = imports::nccl_gpu(log.gpu)}});
-  put_document(
-      document, [&] { return to_json(scores, options.fit_ranks); }, out);
+  put_document(document,
+               {.json = [&] { return to_json(scores, options.fit_ranks); },
+                .table = [&] { return world_table(scores); }},
+               out);
   if (!replaces_report(document)) print(out, scores, options.fit_ranks);
 }
 

@@ -3,11 +3,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/print.h"
 
+#include "base/table.h"
 #include "schedule/visit.h"
 
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace dovetail::schedule {
@@ -17,23 +19,19 @@ constexpr std::size_t kNamesShown = 2;
 
 using Row = std::vector<std::string>;
 
-// Rows of cells, two spaces apart; the last cell of a row is never padded, and empty cells at the
-// end leave no spaces behind.
+// Rows of cells, which need not have as many of them each.
 void print_rows(std::ostream& out, const std::vector<Row>& rows) {
-  std::vector<std::size_t> widths;
+  Table table;
   for (const Row& row : rows) {
-    if (widths.size() < row.size()) widths.resize(row.size());
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    if (table.columns.size() < row.size())
+      table.columns.resize(row.size(), {.key = "", .title = "", .align = Align::Left});
   }
   for (const Row& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      if (widths[i] == 0) continue;
-      line += "  " + row[i] + std::string(widths[i] - row[i].size(), ' ');
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out << line << '\n';
+    std::vector<Cell> cells(row.begin(), row.end());
+    cells.resize(table.columns.size(), "");
+    table.rows.push_back({std::move(cells), Tone::Plain});
   }
+  print_whole(out, table, 2);
 }
 
 std::string name_list(const Program& program, std::string_view verb,

@@ -28,6 +28,7 @@
 #pragma once
 
 #include "base/ids.h"
+#include "base/table.h"
 #include "base/units.h"
 #include "traces/metrics.h"
 #include "traces/trace.h"
@@ -114,6 +115,9 @@ Comparison compare(const Trace& predicted, const Trace& measured);
 
 // Aligned plain text; at most 5 ops (the largest differences) and 10 unmatched commands.
 void print(std::ostream& out, const Comparison& comparison);
+
+// Its buckets, or its ops where there are none: the rows that CSV has.
+Table rows_of(const Comparison& comparison);
 
 // All of it as JSON, schema "dovetail.comparison/1".
 std::string to_json(const Comparison& comparison);

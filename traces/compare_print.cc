@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <ostream>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -17,6 +19,7 @@
 namespace dovetail::traces {
 namespace {
 
+constexpr std::size_t kIndent = 2;
 constexpr std::size_t kShownOps = 5;
 constexpr std::size_t kShownUnmatched = 10;
 
@@ -26,75 +29,111 @@ Milliseconds unit_of(const Comparison& comparison) {
   return milliseconds_of(std::max(step.predicted, step.measured));
 }
 
-// Rows of pairs.
-class Table {
- public:
-  explicit Table(Milliseconds ms) : ms_(ms) {}
-
-  void add(std::vector<std::string> row) { rows_.add(std::move(row)); }
-  void add(std::string name, const Pair& pair) {
-    add({std::move(name), ms_(pair.predicted), ms_(pair.measured), ms_(pair.difference()),
-         percent(pair.error())});
-  }
-  void print(std::ostream& out) const { rows_.print(out); }
-
- private:
-  Milliseconds ms_;
-  AlignedRows rows_;
+// A line of a table of pairs.
+struct PairRow {
+  std::string name;
+  Pair pair;
 };
 
-std::vector<std::string> pair_header(std::string first) {
-  return {std::move(first), "predicted ms", "measured ms", "difference ms", "error"};
+Table pair_table(const std::vector<PairRow>& rows, Milliseconds ms) {
+  return table_of<PairRow>(
+      {{{"", ""}, &PairRow::name},
+       {{"", "predicted ms"},
+        [ms](const PairRow& row) { return time_cell(row.pair.predicted, ms); }},
+       {{"", "measured ms"}, [ms](const PairRow& row) { return time_cell(row.pair.measured, ms); }},
+       {{"", "difference ms"},
+        [ms](const PairRow& row) { return time_cell(row.pair.difference(), ms); }},
+       {{"", "error"}, [](const PairRow& row) { return percent(row.pair.error()); }}},
+      rows);
+}
+
+// The four columns of a pair in documents, below `name`; people read those that have a title.
+struct PairTitles {
+  std::optional<std::string> predicted = std::nullopt;
+  std::optional<std::string> measured = std::nullopt;
+  std::optional<std::string> difference = std::nullopt;
+};
+template <class Row, class PairOf>
+void add_pair(std::vector<Field<Row>>& fields, const std::string& name, Milliseconds ms,
+              const PairTitles& titles, PairOf pair_of) {
+  const auto of = [&](auto figure) {
+    return [=](const Row& row) {
+      const std::optional<Pair> pair = std::invoke(pair_of, row);
+      return pair ? Cell(figure(*pair)) : Cell();
+    };
+  };
+  fields.push_back({{name + ".predicted_us", titles.predicted},
+                    of([ms](const Pair& pair) { return time_cell(pair.predicted, ms); })});
+  fields.push_back({{name + ".measured_us", titles.measured},
+                    of([ms](const Pair& pair) { return time_cell(pair.measured, ms); })});
+  fields.push_back({{name + ".difference_us", titles.difference},
+                    of([ms](const Pair& pair) { return time_cell(pair.difference(), ms); })});
+  fields.push_back({{name + ".error_percent"}, of([](const Pair& pair) {
+                      const std::optional<double> error = pair.error();
+                      return error ? Cell(*error * 100) : Cell();
+                    })});
+}
+
+// Start and end tell a late launch from a slow link: a late bucket starts late and moves as fast as predicted.
+Table bucket_table(const Comparison& comparison) {
+  using Row = BucketComparison;
+  const Milliseconds ms = unit_of(comparison);
+  std::vector<Field<Row>> fields = {
+      {{"command"}, [](const Row& row) { return row.command.value; }},
+      {{"bucket"}, [](const Row& row) { return row.bucket ? Cell(row.bucket->value) : Cell(); }},
+      {{"name", "collective"}, &Row::name},
+      {{"size_bytes", "size"}, &Row::bytes}};
+  add_pair(fields, "start", ms, {"start P", "start M", {}}, &Row::start);
+  add_pair(fields, "end", ms, {"end P", "end M", "end D"}, &Row::end);
+  add_pair(fields, "transfer", ms, {"transfer P", "transfer M", {}}, &Row::transfer);
+  add_pair(fields, "exposed", ms, {"exposed P", "exposed M", {}}, &Row::exposed);
+  return table_of(fields, comparison.buckets);
+}
+
+Table op_table(const Comparison& comparison) {
+  using Row = OpComparison;
+  std::vector<Field<Row>> fields = {
+      {{"command"}, [](const Row& row) { return row.command.value; }},
+      {{"name", "op"}, &Row::name},
+      {{"activity", "activity", Unit::Own, {}, 0, Align::Left}, &Row::activity}};
+  add_pair(fields, "time", unit_of(comparison), {"predicted ms", "measured ms", "difference ms"},
+           &Row::time);
+  return table_of(fields, comparison.ops);
 }
 
 // Activities that neither side has are left out; they add 0 to the sum.
 void print_attribution(std::ostream& out, const Comparison& comparison) {
   out << "\nwhere the difference comes from: the compute stream, whose lines sum to the step\n";
-  Table table(unit_of(comparison));
-  table.add(pair_header(""));
+  std::vector<PairRow> rows;
   for (const Activity activity : kAllOf<Activity>) {
     const Pair pair = comparison.activity(activity);
     if (pair == Pair{}) continue;
-    table.add(std::string(to_string(activity)), pair);
+    rows.push_back({std::string(to_string(activity)), pair});
   }
-  table.add("step time", comparison.step_time());
-  table.print(out);
+  rows.push_back({"step time", comparison.step_time()});
+  print_whole(out, pair_table(rows, unit_of(comparison)), kIndent);
 }
 
 // Not part of the sum above: communication runs beside the compute stream, and only its exposed
 // part can cost time.
 void print_communication(std::ostream& out, const Comparison& comparison) {
   out << "\ncommunication (exposed: no compute runs)\n";
-  Table table(unit_of(comparison));
-  table.add(pair_header(""));
-  table.add("communication", comparison.communication());
-  table.add("exposed communication", comparison.exposed());
-  if (const auto transfer = comparison.transfer()) table.add("transfer", *transfer);
-  if (const auto exposed = comparison.exposed_transfer()) table.add("exposed transfer", *exposed);
-  const auto predicted = comparison.predicted.report.overlap_ratio();
-  const auto measured = comparison.measured.report.overlap_ratio();
-  table.add({"overlap ratio", percent(predicted), percent(measured)});
-  table.print(out);
+  std::vector<PairRow> rows = {{"communication", comparison.communication()},
+                               {"exposed communication", comparison.exposed()}};
+  if (const auto transfer = comparison.transfer()) rows.push_back({"transfer", *transfer});
+  if (const auto exposed = comparison.exposed_transfer())
+    rows.push_back({"exposed transfer", *exposed});
+  Table table = pair_table(rows, unit_of(comparison));
+  table.rows.push_back({{"overlap ratio", percent(comparison.predicted.report.overlap_ratio()),
+                         percent(comparison.measured.report.overlap_ratio()), "", ""},
+                        Tone::Plain});
+  print_whole(out, table, kIndent);
 }
 
-// One line per collective. Start and end tell a late launch from a slow link: a late bucket starts
-// late and moves as fast as predicted.
 void print_buckets(std::ostream& out, const Comparison& comparison) {
   if (comparison.buckets.empty()) return;
   out << "\nbuckets (ms since the step began; P predicted, M measured, D difference)\n";
-  const Milliseconds ms = unit_of(comparison);
-  Table table(ms);
-  table.add({"collective", "size", "start P", "start M", "end P", "end M", "end D", "transfer P",
-             "transfer M", "exposed P", "exposed M"});
-  for (const BucketComparison& bucket : comparison.buckets) {
-    const auto& transfer = bucket.transfer;
-    table.add({bucket.name, to_string(bucket.bytes), ms(bucket.start.predicted),
-               ms(bucket.start.measured), ms(bucket.end.predicted), ms(bucket.end.measured),
-               ms(bucket.end.difference()), transfer ? ms(transfer->predicted) : "-",
-               transfer ? ms(transfer->measured) : "-", ms(bucket.exposed.predicted),
-               ms(bucket.exposed.measured)});
-  }
-  table.print(out);
+  print_whole(out, bucket_table(comparison), kIndent);
 }
 
 // The few ops that explain most of a difference in compute.
@@ -107,10 +146,9 @@ void print_ops(std::ostream& out, const Comparison& comparison) {
   if (ops.size() > kShownOps) ops.erase(ops.begin() + kShownOps, ops.end());
   if (ops.empty()) return;
   out << "\nops and copies, largest differences of " << comparison.ops.size() << '\n';
-  Table table(unit_of(comparison));
-  table.add(pair_header(""));
-  for (const OpComparison& op : ops) table.add(op.name, op.time);
-  table.print(out);
+  std::vector<PairRow> rows;
+  for (const OpComparison& op : ops) rows.push_back({op.name, op.time});
+  print_whole(out, pair_table(rows, unit_of(comparison)), kIndent);
 }
 
 std::string_view reason_of(Mismatch what) {
@@ -155,36 +193,11 @@ ordered_json json_of(const std::optional<Pair>& pair) {
   return pair ? json_of(*pair) : ordered_json(nullptr);
 }
 
-ordered_json json_of(const BucketComparison& bucket) {
-  return {{"command", bucket.command.value},
-          {"bucket", bucket.bucket ? ordered_json(bucket.bucket->value) : ordered_json(nullptr)},
-          {"name", bucket.name},
-          {"size_bytes", bucket.bytes.count()},
-          {"start", json_of(bucket.start)},
-          {"end", json_of(bucket.end)},
-          {"transfer", json_of(bucket.transfer)},
-          {"exposed", json_of(bucket.exposed)}};
-}
-
-ordered_json json_of(const OpComparison& op) {
-  return {{"command", op.command.value},
-          {"name", op.name},
-          {"activity", to_string(op.activity)},
-          {"time", json_of(op.time)}};
-}
-
 ordered_json json_of(const Unmatched& item) {
   return {{"command", item.command.value},
           {"rank", item.rank.value},
           {"name", item.name},
           {"problem", reason_of(item.what)}};
-}
-
-template <class Items>
-ordered_json json_array(const Items& items) {
-  ordered_json array = ordered_json::array();
-  for (const auto& item : items) array.push_back(json_of(item));
-  return array;
 }
 
 }  // namespace
@@ -202,11 +215,17 @@ void print(std::ostream& out, const Comparison& comparison) {
   print_unmatched(out, comparison);
 }
 
+Table rows_of(const Comparison& comparison) {
+  return comparison.buckets.empty() ? op_table(comparison) : bucket_table(comparison);
+}
+
 std::string to_json(const Comparison& comparison) {
   ordered_json attribution = ordered_json::object();
   for (const Activity activity : kAllOf<Activity>) {
     attribution[std::string(to_string(activity))] = json_of(comparison.activity(activity));
   }
+  ordered_json unmatched = ordered_json::array();
+  for (const Unmatched& item : comparison.unmatched) unmatched.push_back(json_of(item));
   const ordered_json root = {{"schema", "dovetail.comparison/1"},
                              {"kind", "comparison"},
                              {"predicted", side_json(comparison.predicted)},
@@ -218,9 +237,9 @@ std::string to_json(const Comparison& comparison) {
                              {"exposed", json_of(comparison.exposed())},
                              {"transfer", json_of(comparison.transfer())},
                              {"exposed_transfer", json_of(comparison.exposed_transfer())},
-                             {"buckets", json_array(comparison.buckets)},
-                             {"ops", json_array(comparison.ops)},
-                             {"unmatched", json_array(comparison.unmatched)}};
+                             {"buckets", rows_json(bucket_table(comparison))},
+                             {"ops", rows_json(op_table(comparison))},
+                             {"unmatched", std::move(unmatched)}};
   // Names come from files; a byte that is no UTF-8 must not end the report.
   return root.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }

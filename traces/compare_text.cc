@@ -1,9 +1,8 @@
-// Aligned rows of text, and the line that says what one side of a comparison is.
+// How figures of comparisons are shown, and the line that says what one side of one is.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/compare_text.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -20,20 +19,7 @@ std::string percent(std::optional<double> ratio) {
   return std::string(text.data(), static_cast<std::size_t>(size));
 }
 
-void AlignedRows::print(std::ostream& out) const {
-  std::vector<std::size_t> widths;
-  for (const auto& row : rows_) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  for (const auto& row : rows_) {
-    std::string line = "  " + row[0] + std::string(widths[0] - row[0].size(), ' ');
-    for (std::size_t i = 1; i < row.size(); ++i) {
-      line += std::string(widths[i] - row[i].size() + 2, ' ') + row[i];
-    }
-    out << line << '\n';
-  }
-}
+Cell time_cell(Duration time, Milliseconds ms) { return Cell(time).shown_as(ms(time)); }
 
 void print_side(std::ostream& out, std::string_view name, const Side& side, Milliseconds ms) {
   const std::string indent(name.size() + 2, ' ');

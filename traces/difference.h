@@ -24,6 +24,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/table.h"
 #include "base/units.h"
 #include "traces/compare.h"
 #include "traces/perfetto_counters.h"
@@ -74,6 +75,9 @@ std::string op_class(std::string_view name);
 
 // Aligned plain text, with the 20 largest changes.
 void print(std::ostream& out, const Difference& difference);
+
+// What moved, all of it: the rows that CSV has.
+Table rows_of(const Difference& difference);
 
 // All of it as JSON, schema "dovetail.difference/1".
 std::string to_json(const Difference& difference);

@@ -81,7 +81,7 @@ ALLOWED_FOLDERS = {"tests/bench": ["tests/support/*"], "schedule": ["traces/trac
 
 # What reads or writes JSON.
 JSON_FILES = ["base/json_reader.cc", "base/table.cc", "*_json.cc", "models/*.cc", "traces/perfetto.cc",
-              "traces/compare_print.cc", "answers/page/page.cc", "cli/*.cc", "tests/*", "tests/bench/*"]
+              "traces/compare_print.cc", "traces/difference_print.cc", "answers/page/page.cc", "cli/*.cc", "tests/*", "tests/bench/*"]
 EXECUTORS = ["exec/cpu/*", "exec/cuda/*", "exec/launch/*", "tests/exec/*",
              "tests/emulated/*"]
 

@@ -77,9 +77,11 @@ def load_schemas(folder):
 
 
 def kind_of(document):
-    """The name of a document's schema; a profile may do without the key."""
-    schema = document.get("schema", "dovetail.profile/1") if isinstance(document, dict) else "?"
-    return schema.removeprefix("dovetail.").partition("/")[0]
+    """The name of a document's schema; a profile may do without the key, and answers of evaluate have none."""
+    if not isinstance(document, dict):
+        return "?"
+    default = "profile" if "profile" in document else "evaluate"
+    return document.get("schema", f"dovetail.{default}/1").removeprefix("dovetail.").partition("/")[0]
 
 
 def first_error(validator, document):
@@ -191,8 +193,8 @@ def check_mutants(validators, name, document, report):
     return rejected
 
 
-def run_tool(tool, arguments, folder):
-    return subprocess.run([str(tool), *arguments], cwd=folder, text=True, check=False,
+def run_tool(tool, arguments, folder, lines=""):
+    return subprocess.run([str(tool), *arguments], cwd=folder, text=True, check=False, input=lines,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300)
 
 
@@ -273,7 +275,16 @@ MADE = [
     ("diagnosis.html", None),
     ("imported.profile", f"import kineto {TRACE} -o imported.profile"),
     ("selftest.json", "selftest --backend cuda --json"),
+    ("export.json", "export ddp.plan --to torch --json"),
+    ("export-job.json", "export --job llama3_8b:dp_shard=8,seq=8192 --to torchtitan --json"),
+    ("version.json", "version --json"),
 ]
+# Questions to evaluate: the answer to each is a document.
+ASKED = ['{"workload": "mlp", "cluster": "a100x8", "policy": "ddp", "notes": true}',
+         '{"job": "llama3_8b:dp_shard=8,seq=8192", "cluster": "h100x8", "id": 7}',
+         '{"workload": "mlp", "cluster": "a100x8", "want": "gradients"}',
+         '{"workload": "mlp", "cluster": "a100x8", "policy": "ddp", "want": "plan"}',
+         '{"workload": "no such"}']
 
 
 def log_of_world(ranks):
@@ -320,6 +331,9 @@ def made_by_tool(tool, folder, part, report):
             documents[name] = figures_of(file.read_text())
         elif name.endswith(".json") or file.exists():
             documents[name] = json.loads(text if name.endswith(".json") else file.read_text())
+    if part != "reads":
+        answers = run_tool(tool, ["evaluate"], folder, "\n".join(ASKED) + "\n").stdout.splitlines()
+        documents.update({f"evaluate: {ask}": json.loads(answer) for ask, answer in zip(ASKED, answers, strict=True)})
     return documents
 
 

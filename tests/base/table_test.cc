@@ -131,7 +131,7 @@ TEST(TableTest, WithoutTitlesThereIsNoLineOfThemAndNoEmptyColumn) {
       {{"", ""}, [](const Plan&) { return ""; }},
       {{"", "", Unit::Own, {}, 0, Align::Left}, [](const Plan& plan) { return plan.kept; }}};
   std::ostringstream out;
-  print_within(out, table_of(fields, kPlans));
+  print_whole(out, table_of(fields, kPlans), 2);
   EXPECT_EQ(out.str(), "  ddp           1.5 GiB\n  one, \"whole\"  10 GiB\n");
 }
 

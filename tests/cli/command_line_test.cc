@@ -157,7 +157,19 @@ TEST_F(CommandLineTest, TablesAreCsvToo) {
 TEST_F(CommandLineTest, CsvQuotesAndFlattens) {
   const ordered_json document = ordered_json::parse(
       R"({"rows": [{"name": "a \"b\", c", "at": {"x": 1, "y": null}}, {"name": "d", "more": [1]}]})");
-  EXPECT_EQ(cli::to_csv(document), "name,at.x,at.y,more\n\"a \"\"b\"\", c\",1,,\nd,,,[1]\n");
+  EXPECT_EQ(csv_of(cli::table_of_document(document)),
+            "name,at.x,at.y,more\n\"a \"\"b\"\", c\",1,,\nd,,,[1]\n");
+}
+
+TEST_F(CommandLineTest, ATableIsMarkdownTooWithItsTitlesForPeople) {
+  const Ended markdown = ask("show clusters --markdown");
+  EXPECT_EQ(markdown.code, 0);
+  EXPECT_THAT(markdown.output,
+              AllOf(StartsWith("| cluster | ranks | measured |\n| --- | ---: | ---: |\n"),
+                    HasSubstr("\n| a100x8 | 8 | all-reduce")));
+  const std::string file = path("rows.md");
+  EXPECT_EQ(ask("show clusters -o " + file).code, 0);
+  EXPECT_EQ(read_file(file), markdown.output);
 }
 
 TEST_F(CommandLineTest, SeveralPlansWorkloadsAndMachinesMakeOneTable) {

@@ -99,9 +99,11 @@ TEST(SelftestRowTest, BytesThatAreNoTextDoNotBreakTheReport) {
 
 TEST(SelftestRowTest, TheTableEndsWithTheCounts) {
   std::ostringstream out;
-  print_rows(out, {{"cpu", "clock", Verdict::Pass, "1 ns"},
-                   {"cuda", "b", Verdict::Fail, "bad"},
-                   {"cuda", "c", Verdict::Known, "fault"}});
+  put_rows({},
+           {{"cpu", "clock", Verdict::Pass, "1 ns"},
+            {"cuda", "b", Verdict::Fail, "bad"},
+            {"cuda", "c", Verdict::Known, "fault"}},
+           out);
   EXPECT_EQ(out.str(),
             "part  check  verdict  what was seen\n"
             "cpu   clock  pass     1 ns\n"
