@@ -66,14 +66,19 @@ void print_summary(std::ostream& out, const Calibration& measured, const std::st
       << ", link: " << cluster.notes.at("link") << '\n';
   const auto& points =
       std::get<std::vector<models::CollectivePoint>>(cluster.collectives.front().times);
-  TextTable table({"all-reduce", "alone us", "p10", "p90", "in a queue us"});
-  for (const models::CollectivePoint& point : points) {
-    table.add({to_string(point.bytes), fixed(to_us(point.isolated), 1),
-               fixed(to_us(point.p10.value_or(point.isolated)), 1),
-               fixed(to_us(point.p90.value_or(point.isolated)), 1),
-               fixed(to_us(point.back_to_back.value_or(point.isolated)), 1)});
-  }
-  table.print(out);
+  using models::CollectivePoint;
+  const auto time = [](const char* title, std::optional<Duration> CollectivePoint::*known) {
+    return Field<CollectivePoint>{
+        {"", title, Unit::Microseconds, {1}},
+        [known](const CollectivePoint& row) { return (row.*known).value_or(row.isolated); }};
+  };
+  print_table(out, table_of<CollectivePoint>(
+                       {{{"", "all-reduce"}, &CollectivePoint::bytes},
+                        {{"", "alone us", Unit::Microseconds, {1}}, &CollectivePoint::isolated},
+                        time("p10", &CollectivePoint::p10),
+                        time("p90", &CollectivePoint::p90),
+                        time("in a queue us", &CollectivePoint::back_to_back)},
+                       points));
   out << "contention: compute x" << fixed(cluster.contention.compute_slowdown, 3)
       << " beside a collective, collective x" << fixed(cluster.contention.collective_slowdown, 3)
       << " beside compute, " << fixed(to_us(cluster.contention.collective_cpu), 1)

@@ -8,6 +8,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <utility>
 
@@ -28,22 +29,35 @@
 namespace dovetail::cli {
 namespace {
 
+using models::CollectivePoint;
+
+double gb_per_s(Bytes bytes, Duration time) {
+  return static_cast<double>(bytes.count()) /
+         static_cast<double>(std::max<std::int64_t>(1, time.count()));
+}
+
 // Their ends say whether they were measured: the table of each is in the file.
 void print_further(std::ostream& out, const models::Cluster& cluster) {
   if (cluster.collectives.size() < 2) return;
-  TextTable table({"also", "ranks", "hosts", "sizes", "smallest us", "largest us", "GB/s"});
-  for (std::size_t i = 1; i < cluster.collectives.size(); ++i) {
-    const models::CollectiveSeries& series = cluster.collectives[i];
-    const auto& points = std::get<std::vector<models::CollectivePoint>>(series.times);
-    const models::CollectivePoint& last = points.back();
-    const double rate = static_cast<double>(last.bytes.count()) /
-                        static_cast<double>(std::max<std::int64_t>(1, last.isolated.count()));
-    table.add({std::string(to_string(series.collective)), std::to_string(series.ranks),
-               series.nodes ? std::to_string(*series.nodes) : "?", std::to_string(points.size()),
-               fixed(to_us(points.front().isolated), 1), fixed(to_us(last.isolated), 1),
-               fixed(rate, 1)});
-  }
-  table.print(out);
+  using models::CollectiveSeries;
+  const auto points = [](const CollectiveSeries& row) -> const auto& {
+    return std::get<std::vector<CollectivePoint>>(row.times);
+  };
+  print_table(out,
+              table_of<CollectiveSeries>(
+                  {{{"", "also"}, &CollectiveSeries::collective},
+                   {{"", "ranks"}, &CollectiveSeries::ranks},
+                   {{"", "hosts", Unit::Own, {}, 0, Align::Right, "?"}, &CollectiveSeries::nodes},
+                   {{"", "sizes"}, [=](const CollectiveSeries& row) { return points(row).size(); }},
+                   {{"", "smallest us", Unit::Microseconds, {1}},
+                    [=](const CollectiveSeries& row) { return points(row).front().isolated; }},
+                   {{"", "largest us", Unit::Microseconds, {1}},
+                    [=](const CollectiveSeries& row) { return points(row).back().isolated; }},
+                   {{"", "GB/s", Unit::Own, {1}},
+                    [=](const CollectiveSeries& row) {
+                      return gb_per_s(points(row).back().bytes, points(row).back().isolated);
+                    }}},
+                  std::span(cluster.collectives).subspan(1)));
 }
 
 void print_summary(std::ostream& out, const models::Cluster& cluster, const std::string& path) {
@@ -52,15 +66,17 @@ void print_summary(std::ostream& out, const models::Cluster& cluster, const std:
   out << path << ": " << counted(cluster.ranks, "rank") << ", "
       << counted(cluster.kernels.size(), "kernel") << ", " << cluster.notes.at("backend") << ", "
       << cluster.notes.at("issue") << '\n';
-  TextTable table({"all-reduce", "alone us", "in a queue us", "GB/s"});
-  for (const models::CollectivePoint& point : points) {
-    const Duration queued = point.back_to_back.value_or(point.isolated);
-    const double rate = static_cast<double>(point.bytes.count()) /
-                        static_cast<double>(std::max<std::int64_t>(1, queued.count()));
-    table.add({to_string(point.bytes), fixed(to_us(point.isolated), 1), fixed(to_us(queued), 1),
-               fixed(rate, 1)});
-  }
-  table.print(out);
+  const auto queued = [](const CollectivePoint& row) {
+    return row.back_to_back.value_or(row.isolated);
+  };
+  print_table(out,
+              table_of<CollectivePoint>(
+                  {{{"", "all-reduce"}, &CollectivePoint::bytes},
+                   {{"", "alone us", Unit::Microseconds, {1}}, &CollectivePoint::isolated},
+                   {{"", "in a queue us", Unit::Microseconds, {1}}, queued},
+                   {{"", "GB/s", Unit::Own, {1}},
+                    [=](const CollectivePoint& row) { return gb_per_s(row.bytes, queued(row)); }}},
+                  points));
   print_further(out, cluster);
   out << "contention: compute x" << fixed(cluster.contention.compute_slowdown, 3)
       << " beside a collective, collective x" << fixed(cluster.contention.collective_slowdown, 3)

@@ -470,8 +470,9 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
         page_file(options.page, report_of_diagnosis(options.page, job, diagnosis, json)));
   }
   write_files(files);
-  put_document(
-      options.document, [&json] { return json; }, out);
+  put_document(options.document,
+               {.json = [&] { return json; }, .table = [&] { return finding_table(diagnosis); }},
+               out);
   if (replaces_report(options.document)) return;
   print_head(out, job, diagnosis);
   if (has_work(diagnosis)) print_measured(out, job, diagnosis, options.detail);

@@ -171,6 +171,17 @@ ordered_json buckets_json(const diagnose::BucketAdvice& advice) {
 
 }  // namespace
 
+Table finding_table(const Diagnosis& diagnosis) {
+  using diagnose::Finding;
+  return table_of<Finding>(
+      {{{"kind", "finding"}, [](const Finding& one) { return to_string(one.kind); }},
+       {{"amount_us", "ms", Unit::Milliseconds, {3}}, &Finding::amount},
+       {{"of_us", "of ms", Unit::Milliseconds, {3}}, &Finding::whole},
+       {{"share", "share", Unit::Share, {1}}, &Finding::share},
+       {{"replay_error", "replay error", Unit::Share, {1, Sign::Always}}, &Finding::error}},
+      diagnosis.findings);
+}
+
 std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis) {
   ordered_json ranks = ordered_json::array();
   for (std::size_t r = 0; r < diagnosis.ranks.size(); ++r) {
@@ -184,20 +195,12 @@ std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis) {
                     {"mostly_in", entry.mostly_in},
                     {"mostly_with", entry.mostly_with}});
   }
-  ordered_json findings = ordered_json::array();
-  for (const diagnose::Finding& finding : diagnosis.findings) {
-    findings.push_back({{"kind", std::string(to_string(finding.kind))},
-                        {"amount_us", to_us(finding.amount)},
-                        {"of_us", to_us(finding.whole)},
-                        {"share", finding.share()},
-                        {"replay_error", finding.error}});
-  }
   ordered_json json = {{"schema", "dovetail.diagnosis/1"},
                        {"kind", "diagnosis"},
                        {"world_size", job.world_size() ? ordered_json(*job.world_size()) : nullptr},
                        {"headline", headline(diagnosis)},
                        {"sentences", sentences(diagnosis)},
-                       {"findings", std::move(findings)},
+                       {"findings", rows_json(finding_table(diagnosis))},
                        {"collective_time_us", to_us(job.collective_time)},
                        {"waiting_time_us", to_us(job.waiting_time)},
                        {"late", std::move(late)},

@@ -5,11 +5,15 @@
 
 #include <string>
 
+#include "base/table.h"
 #include "recordings/diagnose/diagnosis.h"
 #include "recordings/kineto/rank_set.h"
 
 namespace dovetail::cli {
 
 std::string diagnosis_json(const imports::JobTrace& job, const diagnose::Diagnosis& diagnosis);
+
+// Its findings: the rows that CSV has.
+Table finding_table(const diagnose::Diagnosis& diagnosis);
 
 }  // namespace dovetail::cli

@@ -15,6 +15,7 @@
 #include "answers/prediction.h"
 #include "base/count.h"
 #include "base/json.h"
+#include "base/table.h"
 #include "cli/environment.h"
 #include "cli/outputs.h"
 #include "cli/step_words.h"
@@ -39,50 +40,74 @@ struct WhyPlan {
   [[nodiscard]] double against(Duration step) const { return to_us(step) / to_us(why.step) - 1; }
 };
 
-std::string more_percent(double change) {
+// By how much a step is longer, as a part of it.
+Cell more(const std::optional<double>& change) {
   constexpr double kNothing = 5e-5;
-  if (std::abs(change) < kNothing) return "0";
-  return fixed(100 * change, 2, "+") + " %";
+  const Cell cell(change);
+  return change && std::abs(*change) < kNothing ? cell.shown_as("0") : cell;
 }
-std::string more_percent(const std::optional<double>& change) {
-  return change ? more_percent(*change) : "-";
-}
-
-ordered_json number_or_null(const std::optional<double>& value) {
-  return value ? ordered_json(*value) : ordered_json(nullptr);
+constexpr Digits kMorePercent{2, Sign::Always};
+std::string more_percent(double change) {
+  return more(change).text({.key = "", .title = "", .unit = Unit::Share, .digits = kMorePercent});
 }
 
-ordered_json tried_json(const search::Tried& tried) {
-  return {{"policy", schedule::to_string(tried.policy)},
-          {"buckets", tried.buckets},
-          {"step_us", to_us(tried.step)}};
+Table border_table(const std::vector<search::BucketBorders>& rows) {
+  using search::BucketBorders;
+  const auto changed = [](std::optional<double> BucketBorders::*where) {
+    return [where](const BucketBorders& row) { return more(row.*where); };
+  };
+  return table_of<BucketBorders>(
+      {{{"bucket", "bucket"}, [](const BucketBorders& row) { return row.bucket.value; }},
+       {{"gradients", "gradients"}, &BucketBorders::gradients},
+       {{"size_bytes", "size"}, &BucketBorders::bytes},
+       {{"earlier", "earlier", Unit::Share, kMorePercent}, changed(&BucketBorders::earlier)},
+       {{"later", "later", Unit::Share, kMorePercent}, changed(&BucketBorders::later)},
+       {{"joined", "joined with next", Unit::Share, kMorePercent}, changed(&BucketBorders::joined)},
+       {{"split", "split", Unit::Share, kMorePercent}, changed(&BucketBorders::split)}},
+      rows);
+}
+
+// Of a plan whose step this row's is told against.
+template <class Row>
+Field<Row> against_field(const WhyPlan& one, const char* title) {
+  return {{"", title, Unit::Share, kMorePercent},
+          [&one](const Row& row) { return more(one.against(row.step)); }};
+}
+
+Table lever_table(const WhyPlan& one) {
+  using search::Lever;
+  return table_of<Lever>({{{"what", "change"}, &Lever::what},
+                          {{"step_us", "step ms", Unit::Milliseconds, {3}}, &Lever::step},
+                          against_field<Lever>(one, "step")},
+                         one.why.levers);
+}
+
+Table tried_table(const WhyPlan& one, const std::vector<search::Tried>& rows) {
+  using search::Tried;
+  return table_of<Tried>(
+      {{{"policy", "policy"}, [](const Tried& row) { return schedule::to_string(row.policy); }},
+       {{"buckets", "buckets"}, &Tried::buckets},
+       {{"step_us", "step ms", Unit::Milliseconds, {3}}, &Tried::step},
+       against_field<Tried>(one, "against this plan")},
+      rows);
+}
+
+Table path_table(const WhyPlan& one) {
+  using traces::PathPart;
+  return table_of<PathPart>(
+      {{{"kind", "kind"}, [](const PathPart& part) { return traces::to_string(part.kind); }},
+       {{"what", "part", Unit::Own, {}, 0, Align::Left}, &PathPart::what},
+       {{"time_us", "ms", Unit::Milliseconds, {3}}, &PathPart::time}},
+      traces::path_parts(one.traced.trace, one.traced.path, one.report.step));
+}
+
+// The rows that CSV has: the buckets, or the longest chain where nothing is told of them.
+Table explained_table(const WhyPlan& one) {
+  return one.why.buckets.empty() ? path_table(one) : border_table(one.why.buckets);
 }
 
 std::string explanation_json(const std::string& file, const WhyPlan& one) {
   const search::Explanation& why = one.why;
-  ordered_json buckets = ordered_json::array();
-  for (const search::BucketBorders& row : why.buckets) {
-    buckets.push_back({{"bucket", row.bucket.value},
-                       {"gradients", row.gradients},
-                       {"size_bytes", row.bytes.count()},
-                       {"earlier", number_or_null(row.earlier)},
-                       {"later", number_or_null(row.later)},
-                       {"joined", number_or_null(row.joined)},
-                       {"split", number_or_null(row.split)}});
-  }
-  ordered_json path = ordered_json::array();
-  for (const traces::PathPart& part :
-       traces::path_parts(one.traced.trace, one.traced.path, one.report.step)) {
-    path.push_back({{"kind", std::string(traces::to_string(part.kind))},
-                    {"what", part.what},
-                    {"time_us", to_us(part.time)}});
-  }
-  ordered_json levers = ordered_json::array();
-  for (const search::Lever& lever : why.levers) {
-    levers.push_back({{"what", lever.what}, {"step_us", to_us(lever.step)}});
-  }
-  ordered_json tried = ordered_json::array();
-  for (const search::Tried& other : why.tried) tried.push_back(tried_json(other));
   const ordered_json document = {
       {"schema", "dovetail.explain/1"},
       {"kind", "explain"},
@@ -94,12 +119,12 @@ std::string explanation_json(const std::string& file, const WhyPlan& one) {
       {"step_us", to_us(why.step)},
       {"exposed_us", to_us(one.found.exposed())},
       {"compute_us", to_us(one.report.compute_busy)},
-      {"critical_path", std::move(path)},
-      {"rows", std::move(buckets)},
+      {"critical_path", rows_json(path_table(one))},
+      {"rows", rows_json(border_table(why.buckets))},
       {"no_borders", why.no_borders},
-      {"levers", std::move(levers)},
-      {"tried", std::move(tried)},
-      {"searched", why.searched ? tried_json(*why.searched) : ordered_json(nullptr)},
+      {"levers", rows_json(lever_table(one))},
+      {"tried", rows_json(tried_table(one, why.tried))},
+      {"searched", why.searched ? row_json(tried_table(one, {*why.searched}), 0) : nullptr},
       {"lower_bound_us", why.bound ? ordered_json(to_us(*why.bound)) : ordered_json(nullptr)},
       {"bounded_schedules", why.bounded_schedules},
       {"notes", with_host_bound(one.found.host_bound, one.found.notes)}};
@@ -110,37 +135,44 @@ std::string explanation_json(const std::string& file, const WhyPlan& one) {
 void print_path(std::ostream& out, const WhyPlan& one) {
   constexpr double kShort = 0.02;  // of the step
   out << "\nwhat makes the step as long as it is, one behind the other\n";
-  TextTable table({"part", "ms", "share"});
-  const double whole = to_us(one.report.step_time);
-  const auto add = [&](double us, std::string what) {
-    table.add({std::move(what), fixed(us / 1e3, 3), fixed(100 * us / whole, 1) + " %"});
+  struct Part {
+    std::string what;
+    Duration time;
   };
+  std::vector<Part> parts;
+  const Duration whole = one.report.step_time;
   std::vector<traces::PathPart> row;
   const auto add_row = [&] {
-    std::map<traces::LinkKind, double> by_kind;
-    double all = 0;
+    std::map<traces::LinkKind, Duration> by_kind;
+    Duration all{};
     for (const traces::PathPart& part : row) {
-      by_kind[part.kind] += to_us(part.time);
-      all += to_us(part.time);
+      by_kind[part.kind] += part.time;
+      all += part.time;
     }
     std::string kinds;
-    for (const auto& [kind, us] : by_kind) {
-      kinds +=
-          (kinds.empty() ? "" : ", ") + std::string(to_string(kind)) + " " + fixed(us / 1e3, 3);
+    for (const auto& [kind, time] : by_kind) {
+      kinds += (kinds.empty() ? "" : ", ") + std::string(to_string(kind)) + " " +
+               fixed(to_us(time) / 1e3, 3);
     }
-    if (row.size() == 1) add(all, row.front().what);
-    if (row.size() > 1) add(all, std::to_string(row.size()) + " short parts: " + kinds);
+    if (row.size() == 1) parts.push_back({row.front().what, all});
+    if (row.size() > 1)
+      parts.push_back({std::to_string(row.size()) + " short parts: " + kinds, all});
     row.clear();
   };
   for (const traces::PathPart& part :
        traces::path_parts(one.traced.trace, one.traced.path, one.report.step)) {
-    const bool is_short = to_us(part.time) < kShort * whole;
+    const bool is_short = to_us(part.time) < kShort * to_us(whole);
     if (!is_short) add_row();
     row.push_back(part);
     if (!is_short) add_row();
   }
   add_row();
-  table.print(out);
+  print_table(
+      out, table_of<Part>({{{"", "part"}, &Part::what},
+                           {{"", "ms", Unit::Milliseconds, {3}}, &Part::time},
+                           {{"", "share", Unit::Share, {1}},
+                            [whole](const Part& part) { return to_us(part.time) / to_us(whole); }}},
+                          parts));
 }
 
 // How much a bucket's borders matter: the most that another one changes.
@@ -165,13 +197,7 @@ void print_borders(std::ostream& out, const search::Explanation& why, bool all) 
     rows.resize(kShown);
     std::ranges::sort(rows, {}, &search::BucketBorders::bucket);
   }
-  TextTable table({"bucket", "gradients", "size", "earlier", "later", "joined with next", "split"});
-  for (const search::BucketBorders& row : rows) {
-    table.add({std::to_string(row.bucket.value), std::to_string(row.gradients),
-               dovetail::to_string(row.bytes), more_percent(row.earlier), more_percent(row.later),
-               more_percent(row.joined), more_percent(row.split)});
-  }
-  table.print(out);
+  print_table(out, border_table(rows));
   if (rows.size() < why.buckets.size()) {
     out << "the " << rows.size() << " of " << why.buckets.size()
         << " that matter most; --all prints every one\n";
@@ -180,23 +206,13 @@ void print_borders(std::ostream& out, const search::Explanation& why, bool all) 
 
 void print_levers(std::ostream& out, const WhyPlan& one) {
   out << "\nwhat would help: this plan where something costs less\n";
-  TextTable table({"change", "step ms", "step"});
-  for (const search::Lever& lever : one.why.levers) {
-    table.add(
-        {lever.what, fixed(to_us(lever.step) / 1e3, 3), more_percent(one.against(lever.step))});
-  }
-  table.print(out);
+  print_table(out, lever_table(one));
 }
 
 void print_tried(std::ostream& out, const WhyPlan& one) {
   if (one.why.tried.empty()) return;
   out << "\ntried instead\n";
-  TextTable table({"policy", "buckets", "step ms", "against this plan"});
-  for (const search::Tried& tried : one.why.tried) {
-    table.add({schedule::to_string(tried.policy), std::to_string(tried.buckets),
-               fixed(to_us(tried.step) / 1e3, 3), more_percent(one.against(tried.step))});
-  }
-  table.print(out);
+  print_table(out, tried_table(one, one.why.tried));
 }
 
 void print_left(std::ostream& out, const WhyPlan& one) {
@@ -236,8 +252,10 @@ void explain(const ExplainOptions& options, std::ostream& out) {
   search::Planner planner(found.plan.program, found.machine.costs);
   search::Explanation why = search::explain(planner, found.plan.schedule);
   const WhyPlan one{std::move(found), std::move(traced), std::move(report), std::move(why)};
-  put_document(
-      options.document, [&] { return explanation_json(options.plan, one); }, out);
+  put_document(options.document,
+               {.json = [&] { return explanation_json(options.plan, one); },
+                .table = [&] { return explained_table(one); }},
+               out);
   if (replaces_report(options.document)) return;
   print_text(out, std::string("dovetail ") + DOVETAIL_VERSION + "; plan " + options.plan + " (" +
                       one.found.plan.schedule.policy + ") on " + one.found.machine.costs.machine +

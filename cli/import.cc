@@ -93,8 +93,6 @@ std::string_view word_of(StepFormat format) {
   return "";
 }
 
-std::string gb_per_s(double value) { return fixed(value, 2); }
-
 bool has_table(const models::Cluster& cluster, const models::CollectiveSeries& series) {
   return std::ranges::any_of(cluster.collectives, [&](const models::CollectiveSeries& other) {
     return other.collective == series.collective && other.ranks == series.ranks;
@@ -110,30 +108,42 @@ std::optional<models::Cluster> other_of(const models::CollectiveSeries& series,
   return imports::shipped_like(log.gpu, series, data_dir + "/clusters");
 }
 
+struct PointVerdict {
+  models::CollectivePoint point;
+  imports::SizeVerdict verdict;
+};
+
 // One table as nccl-tests words it, beside another machine's where there is one.
-void print_table(std::ostream& out, const models::CollectiveSeries& series,
-                 const std::optional<models::Cluster>& other) {
-  const std::vector<imports::SizeVerdict> verdicts =
-      imports::verdicts(series, other ? &*other : nullptr);
-  std::vector<std::string> header = {"  size", "time us", "algbw GB/s", "busbw GB/s"};
-  if (other) header.push_back(other->name + " GB/s");
-  header.emplace_back(other ? "beside it" : "");
-  TextTable table(header);
-  table.texts({"beside it", ""}).spares({"algbw GB/s", "time us"});
+void print_series(std::ostream& out, const models::CollectiveSeries& series,
+                  const std::optional<models::Cluster>& other) {
   const auto& points = std::get<std::vector<models::CollectivePoint>>(series.times);
+  std::vector<imports::SizeVerdict> verdicts = imports::verdicts(series, other ? &*other : nullptr);
+  std::vector<PointVerdict> rows;
   for (std::size_t i = 0; i < points.size(); ++i) {
-    const imports::SizeVerdict& verdict = verdicts[i];
-    std::vector<std::string> cells = {
-        "  " + to_string(points[i].bytes), fixed(to_us(points[i].isolated), 2),
-        gb_per_s(imports::algorithm_bandwidth(points[i].bytes, points[i].isolated)),
-        gb_per_s(verdict.bus_gb_s)};
-    if (verdict.other_gb_s) cells.push_back(gb_per_s(*verdict.other_gb_s));
-    cells.push_back(verdict.words);
-    const bool is_odd = verdict.dips || verdict.beside == imports::Beside::Slower;
-    table.add(std::move(cells), is_odd ? Tone::Warning : Tone::Plain);
+    rows.push_back({points[i], std::move(verdicts[i])});
   }
+  std::vector<Field<PointVerdict>> fields = {
+      {{"", "  size"}, [](const PointVerdict& row) { return "  " + to_string(row.point.bytes); }},
+      {{"", "time us", Unit::Microseconds, {2}, 2},
+       [](const PointVerdict& row) { return row.point.isolated; }},
+      {{"", "algbw GB/s", Unit::Own, {2}, 1},
+       [](const PointVerdict& row) {
+         return imports::algorithm_bandwidth(row.point.bytes, row.point.isolated);
+       }},
+      {{"", "busbw GB/s", Unit::Own, {2}},
+       [](const PointVerdict& row) { return row.verdict.bus_gb_s; }}};
+  if (other) {
+    fields.push_back({{"", other->name + " GB/s", Unit::Own, {2}},
+                      [](const PointVerdict& row) { return row.verdict.other_gb_s; }});
+  }
+  fields.push_back({{"", other ? "beside it" : "", Unit::Own, {}, 0, Align::Left},
+                    [](const PointVerdict& row) { return row.verdict.words; }});
   out << '\n' << to_string(series.collective) << " over " << series.ranks << " ranks\n";
-  table.print(out);
+  cli::print_table(out, table_of(fields, rows, [](const PointVerdict& row) {
+                     const bool is_odd =
+                         row.verdict.dips || row.verdict.beside == imports::Beside::Slower;
+                     return is_odd ? Tone::Warning : Tone::Plain;
+                   }));
   if (other) {
     const std::string assumed = models::collective_assumption(
         *other, {series.collective, series.ranks, series.nodes.value_or(0)});
@@ -256,7 +266,7 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
   std::vector<std::string> doubts;
   const std::vector<models::CollectiveSeries> tables = imports::tables_of(log.samples);
   for (const models::CollectiveSeries& series : tables) {
-    print_table(out, series, other_of(series, wanted.prior, log, options.data_dir));
+    print_series(out, series, other_of(series, wanted.prior, log, options.data_dir));
     for (std::string& doubt : imports::doubts_of(series)) doubts.push_back(std::move(doubt));
   }
   out << '\n';

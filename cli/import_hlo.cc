@@ -5,7 +5,9 @@
 //   all-reduce.7    all-reduce  f32       7  450.3 KiB  {0,1}            gradients
 //
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstddef>
+#include <span>
 
 #include "base/count.h"
 #include "base/error.h"
@@ -38,14 +40,22 @@ std::string group_text(const std::vector<std::vector<std::int64_t>>& groups) {
 void print_collectives(std::ostream& out, const std::vector<imports::HloCollective>& all) {
   if (all.empty()) return;
   out << "collectives, in the order of the module\n";
-  TextTable table({"name", "kind", "type", "parts", "size", "devices", "what"});
-  for (std::size_t i = 0; i < all.size() && i < kMostRows; ++i) {
-    const imports::HloCollective& one = all[i];
-    table.add({one.name, one.kind + (one.is_async ? " (async)" : ""), one.type,
-               std::to_string(one.parts), to_string(one.bytes), group_text(one.groups),
-               one.is_gradients ? "gradients" : "the step's own"});
-  }
-  table.print(out);
+  using imports::HloCollective;
+  cli::print_table(
+      out,
+      table_of<HloCollective>(
+          {{{"", "name"}, &HloCollective::name},
+           {{"", "kind"},
+            [](const HloCollective& one) { return one.kind + (one.is_async ? " (async)" : ""); }},
+           {{"", "type"}, &HloCollective::type},
+           {{"", "parts"}, &HloCollective::parts},
+           {{"", "size"}, &HloCollective::bytes},
+           {{"", "devices"}, [](const HloCollective& one) { return group_text(one.groups); }},
+           {{"", "what"},
+            [](const HloCollective& one) {
+              return one.is_gradients ? "gradients" : "the step's own";
+            }}},
+          std::span(all).first(std::min(all.size(), kMostRows))));
   if (all.size() > kMostRows) out << "and " << all.size() - kMostRows << " more\n";
 }
 

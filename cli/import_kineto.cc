@@ -23,42 +23,65 @@ namespace {
 using imports::JobTrace;
 using imports::RankTrace;
 
-std::string traced_ms(Duration time) { return fixed(to_us(time) / 1e3, 3); }
+// A step of a rank.
+struct FiguresOfStep {
+  std::string name;
+  imports::StepFigures figures;
+};
 
 void print_traced_figures(std::ostream& out, const JobTrace& job) {
   out << "figures of the trace (measured, ms; definitions: docs/import.md)\n";
-  TextTable table({"rank step", "CPU step", "span", "compute", "communication", "overlap",
-                   "exposed", "idle", "GPU events"});
+  std::vector<FiguresOfStep> rows;
   for (const RankTrace& rank : job.ranks) {
     for (const imports::TracedStep& step : rank.line.steps) {
-      const imports::StepFigures figures = imports::figures_of(rank.line, step);
-      table.add({std::to_string(rank.rank) + " " + step.name, traced_ms(figures.cpu_step),
-                 traced_ms(figures.span), traced_ms(figures.comp), traced_ms(figures.comm),
-                 traced_ms(figures.overlap), traced_ms(figures.exposed), traced_ms(figures.idle),
-                 std::to_string(figures.gpu_works)});
+      rows.push_back(
+          {std::to_string(rank.rank) + " " + step.name, imports::figures_of(rank.line, step)});
     }
   }
-  table.print(out);
+  const auto time = [](const char* title, Duration imports::StepFigures::*figure) {
+    return Field<FiguresOfStep>{{"", title, Unit::Milliseconds, {3}},
+                                [figure](const FiguresOfStep& row) { return row.figures.*figure; }};
+  };
+  using imports::StepFigures;
+  cli::print_table(
+      out,
+      table_of<FiguresOfStep>(
+          {{{"", "rank step"}, &FiguresOfStep::name},
+           time("CPU step", &StepFigures::cpu_step),
+           time("span", &StepFigures::span),
+           time("compute", &StepFigures::comp),
+           time("communication", &StepFigures::comm),
+           time("overlap", &StepFigures::overlap),
+           time("exposed", &StepFigures::exposed),
+           time("idle", &StepFigures::idle),
+           {{"", "GPU events"}, [](const FiguresOfStep& row) { return row.figures.gpu_works; }}},
+          rows));
 }
 
 void print_buckets(std::ostream& out, const RankTrace& rank) {
+  using imports::TracedBucket;
   const imports::TracedStep& step = rank.line.steps.back();
-  const imports::TracedBuckets buckets = imports::ddp_buckets(rank.trace, rank.line, step);
-  if (buckets.buckets.empty()) return;
+  const imports::TracedBuckets found = imports::ddp_buckets(rank.trace, rank.line, step);
+  const std::vector<TracedBucket>& buckets = found.buckets;
+  if (buckets.empty()) return;
   out << "buckets of " << step.name << " (rank " << rank.rank << "), in order of launch\n";
-  TextTable table({"bucket", "elements", "size", "parameters", "gradients are", "all-reduce ms"});
-  for (std::size_t b = 0; b < buckets.buckets.size(); ++b) {
-    const imports::TracedBucket& bucket = buckets.buckets[b];
-    std::string time = "-";
-    if (bucket.collective >= 0) {
-      const auto& c = rank.line.collectives[static_cast<std::size_t>(bucket.collective)];
-      const imports::GpuWork& work = rank.line.works[static_cast<std::size_t>(c.work)];
-      time = traced_ms(work.end - work.start);
-    }
-    table.add({std::to_string(b), std::to_string(bucket.elements), to_string(bucket.bytes),
-               std::to_string(bucket.gradients.size()), bucket.copied ? "copied" : "views", time});
-  }
-  table.print(out);
+  const auto number = [&](const TracedBucket& bucket) { return &bucket - buckets.data(); };
+  const auto time = [&](const TracedBucket& bucket) {
+    if (bucket.collective < 0) return Cell();
+    const auto& c = rank.line.collectives[static_cast<std::size_t>(bucket.collective)];
+    const imports::GpuWork& work = rank.line.works[static_cast<std::size_t>(c.work)];
+    return Cell(work.end - work.start);
+  };
+  cli::print_table(
+      out, table_of<TracedBucket>(
+               {{{"", "bucket"}, number},
+                {{"", "elements"}, &TracedBucket::elements},
+                {{"", "size"}, &TracedBucket::bytes},
+                {{"", "parameters"}, [](const TracedBucket& row) { return row.gradients.size(); }},
+                {{"", "gradients are"},
+                 [](const TracedBucket& row) { return row.copied ? "copied" : "views"; }},
+                {{"", "all-reduce ms", Unit::Milliseconds, {3}}, time}},
+               buckets));
 }
 
 std::string workload_name(const ImportKinetoOptions& options) {
@@ -152,9 +175,9 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
   print_notes(out, notes);
   const models::ProfiledStep& step = workload->profile.by_rank.front();
   out << options.output << ": " << counted(workload->profile.gradients.size(), "gradient")
-      << "; without communication (replayed) forward " << traced_ms(step.forward)
-      << " ms, backward " << traced_ms(step.backward) << " ms, rest " << traced_ms(step.optimizer)
-      << " ms\nuse it with --workload " << options.output << '\n';
+      << "; without communication (replayed) forward " << milliseconds(step.forward)
+      << ", backward " << milliseconds(step.backward) << ", rest " << milliseconds(step.optimizer)
+      << "\nuse it with --workload " << options.output << '\n';
 }
 
 }  // namespace dovetail::cli

@@ -172,6 +172,35 @@ TEST_F(CommandLineTest, ATableIsMarkdownTooWithItsTitlesForPeople) {
   EXPECT_EQ(read_file(file), markdown.output);
 }
 
+TEST_F(CommandLineTest, ExportTellsAsJsonWhatItWritesAndWhatIsGivenUp) {
+  const std::string plan = path("caps.plan");
+  ASSERT_EQ(ask("plan --workload mlp --cluster a100x8 --policy torch-ddp:cap=8MiB -o " + plan).code,
+            0);
+  const std::string text = ask("export " + plan + " --to deepspeed").output;
+  const Ended asked = ask("export " + plan + " --to deepspeed --json");
+  ASSERT_EQ(asked.code, 0) << asked.output;
+  const ordered_json answer = ordered_json::parse(asked.output);
+  EXPECT_EQ(answer["schema"], "dovetail.export/1");
+  EXPECT_EQ(answer["text"], text);
+  EXPECT_EQ(answer["file"], nullptr);
+  // What is given up adds up to what the framework takes more.
+  double more_us = 0;
+  for (const ordered_json& row : answer["rows"]) more_us += row["more_us"].get<double>();
+  EXPECT_FALSE(answer["rows"].empty());
+  EXPECT_NEAR(answer["asked_step_us"].get<double>() + more_us,
+              answer["as_run_step_us"].get<double>(), 0.01);
+  const std::string file = path("deepspeed_config.json");
+  const Ended written = ask("export " + plan + " --to deepspeed --json -o " + file);
+  EXPECT_EQ(ordered_json::parse(written.output)["file"], file);
+  EXPECT_EQ(read_file(file), text);
+}
+
+TEST_F(CommandLineTest, TheVersionIsADocumentToo) {
+  const ordered_json answer = ordered_json::parse(ask("version --json").output);
+  EXPECT_EQ(answer["schema"], "dovetail.version/1");
+  EXPECT_EQ(answer["tool"]["name"], "dovetail");
+}
+
 TEST_F(CommandLineTest, SeveralPlansWorkloadsAndMachinesMakeOneTable) {
   const std::string a = path("a.json");
   const std::string b = path("b.json");
