@@ -1,8 +1,8 @@
 // Tables as text that fits a terminal, as JSON, as CSV and as Markdown.
 //
-// The text of a table that is too wide first breaks titles that are longer than what stands below them, which costs nothing;
-// then it leaves out the columns that can be spared; then it cuts its texts, the widest first; and only then columns from the
-// right, but the first.
+// The text of a table that is too wide first breaks titles that are longer than what stands below
+// them, which costs nothing; then it leaves out the columns that can be spared; then it cuts its
+// texts, the widest first; and only then columns from the right, but the first.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/table.h"

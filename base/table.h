@@ -1,20 +1,21 @@
-// A table: columns, each of them one line, and rows of typed cells; printed as text, JSON, CSV and Markdown.
+// A table: columns, each of them one line, and rows of typed cells; printed as text, JSON, CSV and
+// Markdown.
 //
 //   const std::vector<Field<Plan>> fields = {
 //       {{"plan", "plan"}, &Plan::name},
 //       {{"step_us", "step ms", Unit::Milliseconds, {2}}, &Plan::step},
-//       {{"gain_percent", "gain", Unit::Percent, {1, Sign::Always}}, [](const Plan& plan) { return plan.gain(); }},
-//       {{"ranks"}, &Plan::ranks},                                     // without a title: only in documents
-//       {{"", "verdict"}, [](const Plan& plan) { return verdict_on(plan); }},  // without a key: only for people
-//   };
+//       {{"gain_percent", "gain", Unit::Percent, {1, Sign::Always}}, &Plan::gain},  // a function
+//       {{"ranks"}, &Plan::ranks},          // without a title: only in documents
+//       {{"", "verdict"}, verdict_on}};     // without a key: only for people
 //   const Table table = table_of(fields, plans);
 //
-//   text                      rows_json                              csv
-//   plan  step ms    gain     [{"plan": "ddp",                       plan,step_us,gain_percent,ranks
-//   ddp     12.35  +3.2 %       "step_us": 12345.0, ...}]            ddp,12345.0,3.2,8
+//   text                      rows_json                     csv
+//   plan  step ms    gain     [{"plan": "ddp",              plan,step_us,gain_percent,ranks
+//   ddp     12.35  +3.2 %       "step_us": 12345.0, ...}]   ddp,12345.0,3.2,8
 //
-// What people read is rounded to the column's digits and has its unit; documents have the value itself, a Duration in
-// microseconds and Bytes in bytes, which the key says ("step_us", "size_bytes"), and null for nothing.
+// What people read is rounded to the column's digits and has its unit. Documents have the value
+// itself, a Duration in microseconds and Bytes in bytes, which the key says ("step_us",
+// "size_bytes"), and null for nothing.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -38,7 +39,8 @@
 
 namespace dovetail {
 
-// How people read a figure. Own: a Duration or Bytes as to_string writes it, a number by its digits.
+// How people read a figure. Own: a Duration or Bytes as to_string writes it, a number by its
+// digits.
 enum class Unit {
   Own,
   Milliseconds,  // of a Duration: "12.35"
@@ -60,8 +62,8 @@ struct Digits {
 enum class Align { Right, Left };
 
 struct Column {
-  // In documents; a dot makes an object: "steps.priced" is {"steps": {"priced": 1}}, which is null where nothing in it is
-  // known. Empty: not in documents.
+  // In documents; a dot makes an object: "steps.priced" is {"steps": {"priced": 1}}, which is null
+  // where nothing in it is known. Empty: not in documents.
   std::string key;
   std::optional<std::string> title = std::nullopt;  // for people; nothing: not for them
   Unit unit = Unit::Own;
@@ -149,14 +151,15 @@ struct TextLine {
   Tone tone = Tone::Plain;
 };
 
-// A table for people, line by line: the first column and texts to the left, numbers to the right, no blanks at ends of
-// lines. A table without any title has no line of titles, and its empty columns are left out.
+// A table for people, line by line: the first column and texts to the left, numbers to the right,
+// no blanks at ends of lines. A table without any title has no line of titles, and its empty columns
+// are left out.
 struct TableText {
   std::vector<TextLine> lines;
   std::vector<std::string> missing;  // titles of the columns that had no room
 };
-// Where it is wider than `room`, titles are broken over lines; then columns are left out that can be spared, texts cut,
-// and then columns left out from the right.
+// Where it is wider than `room`, titles are broken over lines; then columns are left out that can be
+// spared, texts cut, and then columns left out from the right.
 TableText text_of(const Table& table, std::size_t room);
 // As wide as it is, each line behind so many blanks.
 void print_whole(std::ostream& out, const Table& table, std::size_t indent = 0);

@@ -1,4 +1,5 @@
-// Writes a command's result as JSON or, where it is a table, as CSV or Markdown, to standard output or to a file.
+// Writes a command's result as JSON or, where it is a table, as CSV or Markdown, to standard output
+// or to a file.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/document.h"

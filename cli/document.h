@@ -3,7 +3,8 @@
 //   --json       on standard output, instead of the report for people
 //   --csv        the rows of its table, likewise
 //   --markdown   that table as people read it, for a page or an issue, likewise
-//   -o FILE      into a file, beside the report; as CSV or Markdown where its name ends in .csv or .md; "-" is --json
+//   -o FILE      into a file, beside the report; as CSV or Markdown where its name ends in .csv or
+//                .md; "-" is --json
 //
 // The document is the same wherever it goes. "tool" in it says which dovetail wrote it.
 //
@@ -41,14 +42,15 @@ void refuse_beside(const DocumentOptions& options, const std::string& what, bool
 // -o, for require_outputs; without a path where it is no file.
 NamedFile document_file(const DocumentOptions& options);
 
-// What a command answers, made where it is asked for. REQUIRES: `json` gives an object that begins with "schema".
+// What a command answers, made where it is asked for. REQUIRES: `json` gives an object that begins
+// with "schema".
 struct Document {
   std::function<std::string()> json;
   std::function<Table()> table;  // whose rows are those of the document
 };
 
-// Writes the document to where the options say; nothing is made where they say nothing. REQUIRES: the file was found
-// writable.
+// Writes the document to where the options say; nothing is made where they say nothing. REQUIRES:
+// the file was found writable.
 void put_document(const DocumentOptions& options, const Document& document, std::ostream& out);
 // Of a document whose table is what table_of_document finds in it.
 void put_document(const DocumentOptions& options, const std::function<std::string()>& make,
@@ -60,8 +62,9 @@ std::string with_tool(const std::string& json);
 // What a file of this name holds: the text, or the text compressed where the name ends in .gz.
 std::string as_named(const std::string& path, std::string text);
 
-// "rows" of a document (else its first array of objects), its keys as titles. Objects within are flattened
-// ("predicted.step_us"), arrays stand as JSON text. Throws InputError where there are no rows.
+// "rows" of a document (else its first array of objects), its keys as titles. Objects within are
+// flattened ("predicted.step_us"), arrays stand as JSON text. Throws InputError where there are no
+// rows.
 Table table_of_document(const nlohmann::ordered_json& document);
 
 }  // namespace dovetail::cli

@@ -278,9 +278,15 @@ Table below_each_other(const std::vector<Judged>& all, Table (*table_of_one)(con
   return table;
 }
 
+// What documents have of both; people read of steps where they were priced.
 Table yardstick_table(const std::vector<Judged>& all) {
   std::vector<Field<Judged>> fields = memory_fields();
-  std::ranges::move(step_fields(), std::back_inserter(fields));
+  std::vector<Field<Judged>> steps = step_fields();
+  for (Field<Judged>& field : steps) {
+    if (field.column.key.empty()) continue;
+    if (!all.front().steps) field.column.title.reset();
+    fields.push_back(std::move(field));
+  }
   return table_of(fields, all);
 }
 

@@ -74,7 +74,8 @@ void add_pair(std::vector<Field<Row>>& fields, const std::string& name, Millisec
                     })});
 }
 
-// Start and end tell a late launch from a slow link: a late bucket starts late and moves as fast as predicted.
+// Start and end tell a late launch from a slow link: a late bucket starts late and moves as fast as
+// predicted.
 Table bucket_table(const Comparison& comparison) {
   using Row = BucketComparison;
   const Milliseconds ms = unit_of(comparison);

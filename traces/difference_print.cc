@@ -1,4 +1,5 @@
-// Prints a Difference as aligned text, the whole step, the compute stream, then what changed most, and writes it as JSON.
+// Prints a Difference as aligned text, the whole step, the compute stream, then what changed most,
+// and writes it as JSON.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "base/json.h"
