@@ -58,6 +58,7 @@ void export_job(const ExportCommandOptions& options, std::ostream& out) {
   if (result.asked) {
     out << "predicted (simulated) " << frameworks::predicted_line(result) << '\n';
   }
+  out << "predicted memory " << frameworks::memory_line(result) << '\n';
   for (const frameworks::JobLoss& loss : result.losses) {
     out << "  given up: " << frameworks::loss_line(result, loss) << '\n';
   }

@@ -55,6 +55,18 @@ std::int64_t inside(const std::vector<double>& values, double from, double to) {
   return std::ranges::count_if(values, [&](double value) { return value >= from && value <= to; });
 }
 
+Coverage coverage_of(const Samples& ratios, const Source& source,
+                     const std::vector<double>& values) {
+  const std::string& yardstick = source.first;
+  Coverage one{.yardstick = yardstick,
+               .own_cause = source.second,
+               .rows = static_cast<std::int64_t>(values.size()),
+               .others = range(ratios, yardstick)};
+  if (values.size() >= kFewest) one.own = range({{{yardstick, ""}, values}});
+  one.inside = inside(values, one.others.p5, one.others.p95);
+  return one;
+}
+
 Samples ratios_of(const std::vector<StepOf>& steps, bool one_node) {
   Samples ratios;
   for (const StepOf& step : steps) {
@@ -115,23 +127,35 @@ Intervals score_intervals(const std::vector<StepOf>& steps) {
     for (const auto& [source, values] : ratios) {
       const std::string& yardstick = source.first;
       if (!others_speak(ratios, yardstick)) continue;
-      Coverage one{.yardstick = yardstick,
-                   .own_cause = source.second,
-                   .one_node = one_node,
-                   .rows = static_cast<std::int64_t>(values.size()),
-                   .others = range(ratios, yardstick)};
-      const bool has_own = values.size() >= kFewest;
-      if (has_own) one.own = range({{{yardstick, ""}, values}});
-      one.inside = inside(values, one.others.p5, one.others.p95);
+      Coverage one = coverage_of(ratios, source, values);
+      one.one_node = one_node;
       const auto own_pairs = pairs.find(source);
       if (own_pairs != pairs.end() && others_speak(told, yardstick)) {
         one.pairs = static_cast<std::int64_t>(own_pairs->second.size());
-        if (has_own) one.apart = quantile({{{yardstick, ""}, own_pairs->second}}, 0.9);
+        if (one.own) one.apart = quantile({{{yardstick, ""}, own_pairs->second}}, 0.9);
         one.others_apart = quantile(told, 0.9, yardstick);
         one.pairs_inside = inside(own_pairs->second, 1, one.others_apart);
       }
       found.coverage.push_back(std::move(one));
     }
+  }
+  return found;
+}
+
+PeakIntervals score_peaks(const std::vector<Yardstick>& yardsticks) {
+  Samples ratios;
+  for (const Yardstick& yardstick : yardsticks) {
+    for (const Row& row : yardstick.rows) {
+      if (!row.job || !row.can_start || !row.memory) continue;
+      const Bytes predicted = predicted_memory(yardstick, row);
+      ratios[{yardstick.name, ""}].push_back(static_cast<double>(row.memory->count()) /
+                                             static_cast<double>(predicted.count()));
+    }
+  }
+  PeakIntervals found{.all = range(ratios)};
+  for (const auto& [source, values] : ratios) {
+    if (others_speak(ratios, source.first))
+      found.coverage.push_back(coverage_of(ratios, source, values));
   }
   return found;
 }

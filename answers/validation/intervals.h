@@ -1,8 +1,9 @@
-// How far a step may lie from its prediction, by what others measured elsewhere: a row is judged by the other yardsticks' rows.
+// How far a step or a peak of memory may lie from its prediction, by what others measured elsewhere: a row is judged by the other yardsticks' rows.
 //
 //   Intervals found = score_intervals(steps);      // steps_of each yardstick
 //   found.all[0]                                   // measured / predicted, of steps on one node: 5th, 50th, 95th percentile
 //   found.coverage                                 // of each yardstick: how many of its rows lie in what the others say
+//   score_peaks(yardsticks).all[0]                 // the same of peaks of memory
 //
 // Every yardstick weighs the same, however many rows it has; those with fewer than five rows in one place say nothing. Rows whose error
 // has a cause of their own (Row::own_cause) say nothing either, and are judged apart.
@@ -57,5 +58,12 @@ struct Intervals {
   std::vector<Coverage> coverage = {};   // where other yardsticks say something
 };
 Intervals score_intervals(const std::vector<StepOf>& steps);
+
+// Measured / predicted of the peaks of memory of rows that ran (score_memory), wherever they did.
+struct PeakIntervals {
+  Range all = {};
+  std::vector<Coverage> coverage = {};  // without pairs
+};
+PeakIntervals score_peaks(const std::vector<Yardstick>& yardsticks);
 
 }  // namespace dovetail::yardsticks

@@ -47,7 +47,7 @@ Row megatron_bridge_row(const TableRow& table) {
   const std::string known = known_name(table.text("model"));
   row.no_job = reason_against(table, known);
   if (!row.no_job.empty()) return row;
-  jobs::Job job{.model = jobs::known_model(known), .framework = "megatron"};
+  jobs::Job job{.model = jobs::known_model(known), .as = jobs::RunBy::Megatron};
   jobs::Layout& layout = job.layout;
   layout.tp = table.count_or("tp", 1);
   layout.pp = table.count_or("pp", 1);

@@ -83,7 +83,7 @@ std::vector<std::int64_t> layers_of(const jobs::Model& model, std::int64_t pp) {
 
 Row ultrascale_row(const TableRow& table) {
   Row row{.name = table.where(), .device = "H100 80GB", .capacity = kH100Memory};
-  jobs::Job job{.model = model_of(table), .framework = "nanotron"};
+  jobs::Job job{.model = model_of(table)};
   job.layout.dp = table.count("dp");
   job.layout.tp = table.count("tp");
   job.layout.pp = table.count("pp");

@@ -70,7 +70,7 @@ Row simumax_row(const TableRow& table) {
     const auto found = settings.find(key);
     return found == settings.end() ? otherwise : found->second;
   };
-  jobs::Job job{.model = jobs::known_model(known), .framework = "megatron"};
+  jobs::Job job{.model = jobs::known_model(known), .as = jobs::RunBy::Megatron};
   job.model.layers = table.count("layer_num");
   if (job.model.experts) job.model.experts->first_layer = 1;
   job.layout.tp = setting("tp", 1);

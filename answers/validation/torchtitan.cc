@@ -46,7 +46,7 @@ Row torchtitan_row(const TableRow& table) {
     row.no_job = "model " + model + " is not known";
     return row;
   }
-  jobs::Job job{.model = jobs::known_model(known), .framework = "fsdp"};
+  jobs::Job job{.model = jobs::known_model(known), .as = jobs::RunBy::Fsdp};
   job.layout.dp_shard = degree_of(parallel, "FSDP");
   job.layout.tp = degree_of(parallel, "TP");
   job.layout.pp = degree_of(parallel, "PP");

@@ -145,7 +145,7 @@ class DeepSpeedReader {
       : options_(options), said_(said), job_{.model = said.model_or(deepspeed_model, options)} {}
 
   Job read() {
-    job_.framework = "deepspeed";
+    job_.as = jobs::RunBy::Deepspeed;
     job_.batch.sequence = job_.model.sequence;
     options_.refuse(kDeepSpeedRefused);
     layout();

@@ -12,6 +12,7 @@
 #include "frameworks/jobs/readers.h"
 #include "frameworks/jobs/writers.h"
 #include "frameworks/python_text.h"
+#include "models/networks/memory.h"
 #include "models/networks/text.h"
 
 namespace dovetail::frameworks {
@@ -52,6 +53,7 @@ std::vector<JobLoss> losses_of(const JobWriter& writer, const jobs::Job& job,
   }
   for (const jobs::Difference& one : jobs::differences(job, as_run)) {
     if (one.here.empty()) continue;  // nothing was asked for
+    if (one.key == "as") continue;   // the target is who runs it now
     if (one.there.empty()) {
       now.bucket_bytes = std::nullopt;
     } else {
@@ -62,6 +64,11 @@ std::vector<JobLoss> losses_of(const JobWriter& writer, const jobs::Job& job,
                       now});
   }
   return losses;
+}
+
+Bytes most_held(const jobs::Job& job) {
+  const std::vector<jobs::StageMemory> stages = jobs::memory_of(job);
+  return stages[jobs::fullest(stages)].total();
 }
 
 // What each loss costs, one after the other; the rest is what the framework does where nothing was asked for.
@@ -91,6 +98,7 @@ std::vector<std::string> first_lines(const JobExport& result, const JobExportOpt
     lines.push_back("  predicted   " + predicted_line(result) + ", on " + options.machine +
                     " (simulated, not measured)");
   }
+  lines.push_back("  memory      " + memory_line(result) + " (predicted)");
   for (const JobLoss& loss : result.losses) {
     lines.push_back("  given up    " + loss_line(result, loss));
   }
@@ -123,6 +131,12 @@ std::string predicted_line(const JobExport& result) {
   return in_ms(*result.there) + " a step as it is run there, " + in_ms(*result.asked) + " as asked";
 }
 
+std::string memory_line(const JobExport& result) {
+  const std::string there = to_string(result.memory_there) + " a rank as it is run there";
+  if (result.memory_there == result.memory_asked) return there;
+  return there + ", " + to_string(result.memory_asked) + " as asked";
+}
+
 std::string imbalance_of(const jobs::Job& job) {
   for (const jobs::Difference& one : jobs::differences(job, {.model = job.model})) {
     if (one.key == "imbalance") return "imbalance=" + one.here;
@@ -142,6 +156,8 @@ JobExport export_job(std::string_view target, jobs::Job job, const JobExportOpti
                    .notes = std::move(words.notes),
                    .paste = std::string(writer.paste)};
   result.losses = losses_of(writer, job, result.as_run);
+  result.memory_asked = most_held(job);
+  result.memory_there = most_held(result.as_run);
   if (options.step != nullptr) price(result, job, options.step);
   for (const std::vector<std::string>& more : {job.notes, result.as_run.notes}) {
     for (const std::string& note : more) {
@@ -174,7 +190,7 @@ std::vector<std::string> job_targets_of(const jobs::Job& job) {
   for (const std::string& id : job_targets()) {
     try {
       const JobExport result = export_job(id, job, {});
-      found.push_back({result.as_run.framework != job.framework, result.losses.size(), id});
+      found.push_back({result.as_run.as != job.as, result.losses.size(), id});
     } catch (const InputError&) {  // not by this one
     }
   }

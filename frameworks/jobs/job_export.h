@@ -37,6 +37,7 @@ struct JobExport {
   std::optional<Duration> asked =
       std::nullopt;  // predicted steps, where there is a machine: of the job, and
   std::optional<Duration> there = std::nullopt;  // of as_run: asked + all losses
+  Bytes memory_asked = {}, memory_there = {};  // of the fullest rank, each by the rules of its own Job::as
   std::vector<std::string> notes = {};
   std::string paste = {};  // the line that uses the file; "FILE" stands for its name
 };
@@ -53,6 +54,8 @@ struct JobExportOptions {
 std::string loss_line(const JobExport& result, const JobLoss& loss);
 // "713.223 ms a step as it is run there, 695.902 ms as asked". REQUIRES: something is predicted.
 std::string predicted_line(const JobExport& result);
+// "75.5 GiB a rank as it is run there, 81.5 GiB as asked"; once where they are the same.
+std::string memory_line(const JobExport& result);
 
 // Throws InputError where there is no such target, or where it cannot run the job at all, with the reason.
 // REQUIRES: complete(job).

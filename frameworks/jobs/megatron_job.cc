@@ -579,7 +579,7 @@ class MegatronReader {
   }
 
   Job read() {
-    job_.framework = "megatron";
+    job_.as = jobs::RunBy::Megatron;
     options_.refuse(kMegatronRefused);
     layout();
     batch();

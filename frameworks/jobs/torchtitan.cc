@@ -152,7 +152,7 @@ class TitanReader {
       : options_(options), said_(said), job_{.model = said.model_or(model_of_flavor, options)} {}
 
   Job read() {
-    job_.framework = "fsdp";
+    job_.as = jobs::RunBy::Fsdp;
     options_.refuse(kTitanRefused);
     static_cast<void>(options_.has(kTitanModel));  // also where another model was said
     layout();
@@ -241,7 +241,7 @@ class TitanReader {
       job_.zero = jobs::Zero::Parameters;
       job_.reshard = reshard == "always" || (reshard == "default" && l.pp == 1);
     } else if (l.dp > 1) {
-      job_.framework = "torch";
+      job_.as = jobs::RunBy::Torch;
       job_.bucket_bytes = kTitanDdpBucket;
     }
     job_.optimizer = kTitanOptimizer.read(options_, jobs::Optimizer::Adam);

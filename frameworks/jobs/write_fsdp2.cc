@@ -139,7 +139,7 @@ JobWords write_fsdp2(const Job& job) {
 
 Job fsdp2_as_run(const Job& job, const JobWords& /*words*/) {
   Job run = job;
-  run.framework = "fsdp";
+  run.as = jobs::RunBy::Fsdp;
   run.prefetch = std::max<std::int64_t>(1, job.prefetch);
   jobs::Precision& p = run.precision;
   p.gradient = held(job.precision);

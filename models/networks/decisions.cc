@@ -21,7 +21,7 @@ std::string data_parallel_text(const Job& job) {
   switch (job.zero) {
     case Zero::Nothing:
       if (!job.overlap_gradients) return "no-overlap";
-      if (job.framework == "megatron") {
+      if (job.as == RunBy::Megatron) {
         return "threshold:cap=" + cap_or(megatron) + ",wait=end-of-backward";
       }
       return "torch-ddp:cap=" + cap_or("25MiB");

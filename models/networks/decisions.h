@@ -4,7 +4,7 @@
 //   llama3_70b:tp=8,pp=4,dp=2,gbs=64,zero=1
 //     pipeline:kind=1f1b,stages=4,k=32+sharded:cap=160000000B,p=1,gather=next-forward
 //
-// zero=0: PyTorch DDP's buckets, or with the words of Megatron its own, of 40 million parameters. zero=1 and 2:
+// zero=0: PyTorch DDP's buckets, or with as=megatron its own, of 40 million parameters. zero=1 and 2:
 // reduce-scattered buckets of that size, updates of shards, parameters gathered beside the next forward. zero=3: FSDP2,
 // layer by layer. Sources: the presets of frameworks/.
 //

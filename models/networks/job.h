@@ -93,6 +93,11 @@ constexpr auto words_of(Kernels) { return words("fused", "eager"); }
 enum class LoraTargets { Attention, AllLinear };
 constexpr auto words_of(LoraTargets) { return words("attention", "all-linear"); }
 
+// Whose ways a job follows where its other keys leave them open: what memory is kept beside (memory.h), buckets that
+// nobody sized (decisions.h), how products of experts run. Any: nobody's; what is sharded is so as FSDP2 does it.
+enum class RunBy { Any, Torch, Fsdp, Megatron, Deepspeed };
+constexpr auto words_of(RunBy) { return words("any", "torch", "fsdp", "megatron", "deepspeed"); }
+
 enum class Optimizer { Sgd, Adam, Muon };
 constexpr auto words_of(Optimizer) { return words("sgd", "adam", "muon"); }
 
@@ -117,7 +122,7 @@ struct Job {
   double expert_imbalance = 1;  // tokens of the busiest rank against the mean
   bool flash = true;            // attention in one kernel that keeps no scores
   Kernels kernels = Kernels::Fused;
-  std::string framework = {};           // id of frameworks/ in whose words it was said; "" for none
+  RunBy as = RunBy::Any;        // of a job in a framework's words that framework
   std::vector<std::string> notes = {};  // options that matter and are not modelled, one line each
 
   // How often forward and backward run before an update.

@@ -137,7 +137,7 @@ class LayerWriter {
   [[nodiscard]] GemmWork weights(std::int64_t m, std::int64_t n, std::int64_t k,
                                  std::int64_t count) const {
     const bool separate =
-        count > 1 && operands_ == schedule::Operands::Own && job_.framework == "megatron";
+        count > 1 && operands_ == schedule::Operands::Own && job_.as == RunBy::Megatron;
     return {.m = m, .n = n, .k = k, .count = count, .operands = operands_, .separate = separate};
   }
   // With the model's weights, and with the adapters of this part.

@@ -443,11 +443,10 @@ Bytes StageMemory::reserved() const { return allocated() + fragmentation; }
 Bytes StageMemory::total() const { return reserved() + outside; }
 
 MemoryRules memory_rules(const Job& job) {
-  const std::string& framework = job.framework;
-  const bool is_megatron = framework == "megatron";
-  const bool is_deepspeed = framework == "deepspeed";
+  const bool is_megatron = job.as == RunBy::Megatron;
+  const bool is_deepspeed = job.as == RunBy::Deepspeed;
   return {.resident_gradients = is_megatron,
-          .bucket_copies = framework == "torch",
+          .bucket_copies = job.as == RunBy::Torch,
           .fused_gate = is_megatron,
           .whole_sums = job.zero == Zero::Parameters && !is_megatron && !is_deepspeed,
           .cast_shards = is_deepspeed};

@@ -57,7 +57,7 @@ struct MemoryRules {
   bool whole_sums = false;
   bool cast_shards = false;  // Zero 3 keeps its shard in the compute type, too (DeepSpeed)
 };
-// Of the framework in whose words the job was said.
+// Of the framework that runs it (Job::as).
 MemoryRules memory_rules(const Job& job);
 
 // The worst moment: the first backward with most micro-batches in flight; a later one that has made all

@@ -182,19 +182,21 @@ const std::vector<Key>& keys() {
       word("exchange", DOVETAIL_FIELD(exchange)),
       imbalance_key(),
       flag("flash", DOVETAIL_FIELD(flash)),
-      word("kernels", DOVETAIL_FIELD(kernels))};
+      word("kernels", DOVETAIL_FIELD(kernels)),
+      word("as", DOVETAIL_FIELD(as))};
 #undef DOVETAIL_FIELD
   return kKeys;
 }
 
 // How other tools call what has another key here; "" where none does.
 std::string_view own_word_for(std::string_view key) {
-  constexpr std::array<std::array<std::string_view, 2>, 12> kWords{{{"ac", "recompute"},
+  constexpr std::array<std::array<std::string_view, 2>, 13> kWords{{{"ac", "recompute"},
                                                                     {"batch", "gbs or mbs"},
                                                                     {"checkpointing", "recompute"},
                                                                     {"ddp", "dp"},
                                                                     {"fp4", "products=fp4"},
                                                                     {"fp8", "products=fp8"},
+                                                                    {"framework", "as"},
                                                                     {"fsdp", "dp_shard"},
                                                                     {"hsdp", "dp_shard and dp"},
                                                                     {"precision", "dtype"},

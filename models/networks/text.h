@@ -4,7 +4,7 @@
 //
 // Keys: dp dp_shard tp sp cp ep etp pp vp schedule, seq mbs gbs, dtype optimizer grads reduce products master states,
 // recompute recompute_layers, lora lora_on, zero reshard prefetch bucket overlap_grads overlap_params async_tp
-// exchange imbalance flash kernels. What each means stands at its field in job.h.
+// exchange imbalance flash kernels as. What each means stands at its field in job.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,8 +27,8 @@ void set_option(Job& job, std::string_view key, std::string_view value, const st
 // "tp=8,pp=4": each in turn.
 void set_options(Job& job, std::string_view list, const std::string& where);
 
-// In one line, with every key that is not as it is by itself: parse_job(to_string(job)) == job, notes and
-// framework aside.
+// In one line, with every key that is not as it is by itself: parse_job(to_string(job)) == job, notes
+// aside.
 std::string to_string(const Job& job);
 
 // A key that two jobs say differently.

@@ -57,7 +57,7 @@ std::vector<Variant> variants(const Job& job) {
   };
   for (const Recompute kind : kAllOf<Recompute>) {
     if (kind == Recompute::Selective && job.flash) continue;  // what the kernel does by itself
-    if (kind == Recompute::Op && job.framework != "fsdp") continue;  // torchtitan's
+    if (kind == Recompute::Op && job.as != RunBy::Fsdp) continue;  // torchtitan's
     if (kind != job.recompute) add("recompute=" + std::string(to_string(kind)));
   }
   if (job.layout.replicas() * job.layout.cp > 1) {

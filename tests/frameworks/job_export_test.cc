@@ -77,7 +77,7 @@ std::string refusal(const std::string& target, const std::string& job) {
 // The work alone: who said it, and what could not be held, aside.
 Job as_work(Job job) {
   job = jobs::in_effect(std::move(job));
-  job.framework.clear();
+  job.as = jobs::RunBy::Any;
   job.notes.clear();
   return job;
 }

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "frameworks/jobs/shell.h"
 #include "frameworks/jobs/toml.h"
+#include "models/networks/memory.h"
 #include "models/networks/text.h"
 #include "tests/support/errors.h"
 
@@ -57,7 +58,7 @@ class JobSourceTest : public ::testing::Test {
 
 // Who said it, and what could not be held, are not part of the job itself.
 Job as_work(Job job) {
-  job.framework.clear();
+  job.as = jobs::RunBy::Any;
   job.notes.clear();
   return job;
 }
@@ -119,13 +120,32 @@ TEST_F(JobSourceTest, OneJobInFiveWays) {
   EXPECT_EQ(as_work(megatron), text);
   EXPECT_EQ(as_work(deepspeed), text);
   EXPECT_EQ(as_work(hugging_face), text);
-  EXPECT_EQ(titan.framework, "fsdp");
-  EXPECT_EQ(megatron.framework, "megatron");
-  EXPECT_EQ(deepspeed.framework, "deepspeed");
+  EXPECT_EQ(titan.as, jobs::RunBy::Fsdp);
+  EXPECT_EQ(megatron.as, jobs::RunBy::Megatron);
+  EXPECT_EQ(deepspeed.as, jobs::RunBy::Deepspeed);
   for (const Job* job : {&titan, &megatron, &deepspeed, &hugging_face}) {
     EXPECT_THAT(job->notes, IsEmpty());
-    EXPECT_EQ(jobs::to_string(*job), jobs::to_string(text));
+    EXPECT_EQ(jobs::to_string(as_work(*job)), jobs::to_string(text));
   }
+}
+
+// Whose memory rules count is a key of the line, so the line that a file prints is the same job, and takes as much.
+TEST_F(JobSourceTest, TheLineOfAFileSaysWhoRunsItAndTakesTheSameMemory) {
+  const std::string behind =
+      "world=64,tp=4,pp=4,vp=2,zero=1,seq=8192,gbs=64,overlap_grads=yes,overlap_params=yes";
+  const Job megatron = load_job(kLlama8b + "--use-distributed-optimizer:" + behind);
+  const Job deepspeed = load_job(file("ds_config.json", kDeepSpeed) +
+                                 ":model=llama3_8b,world=64,seq=8192,recompute=full");
+  const Job titan = load_job(file("train.toml", kTitan) + ":world=64");
+  for (const Job& job : {megatron, deepspeed, titan}) {
+    const Job line = jobs::parse_job(jobs::to_string(job));
+    EXPECT_EQ(line, job) << jobs::to_string(job);
+    EXPECT_EQ(jobs::memory_of(line), jobs::memory_of(job));
+  }
+  // Megatron's gate and activation are one kernel, which keeps less.
+  const Job plain = load_job(jobs::to_string(megatron) + ",as=any");
+  EXPECT_GT(jobs::memory_of(plain).front().activations,
+            jobs::memory_of(megatron).front().activations);
 }
 
 TEST_F(JobSourceTest, AJobOfAllKindsOfParallelismInThreeWays) {
@@ -264,7 +284,7 @@ TEST_F(JobSourceTest, TorchtitanWithoutFsdpIsDdpWithItsBuckets) {
   EXPECT_EQ(job.layout.dp, 8);
   EXPECT_EQ(job.zero, Zero::Nothing);
   EXPECT_EQ(job.bucket_bytes, std::int64_t{100} << 20);
-  EXPECT_EQ(job.framework, "torch");
+  EXPECT_EQ(job.as, jobs::RunBy::Torch);
 }
 
 TEST_F(JobSourceTest, MegatronsOwnScriptsSayWhatTheirSourceDoes) {

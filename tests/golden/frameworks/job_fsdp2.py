@@ -1,6 +1,7 @@
 # For PyTorch FSDP2: a job's mesh, fully_shard calls and prefetch lists.
 #   written by  dovetail 0 from llama3_8b:dp=2,dp_shard=8,seq=8192,gbs=64,reshard=no,recompute=full
 #   ranks       16
+#   memory      52.2 GiB a rank as it is run there (predicted)
 #   note        the optimizer is the program's own, and is made after shard()
 
 MESH = {"pp": 1, "dp_replicate": 2, "fsdp": 8, "tp": 1}

@@ -84,8 +84,7 @@ TEST(JobProgramTest, Tf32IsOfAllProductsOfF32) {
 // Of a layer: up and down forward, and both gradients of each.
 TEST(JobProgramTest, TransformerEngineMultipliesExpertsOneByOneInBf16) {
   const auto separate_in = [](const std::string& text, const std::string& framework) {
-    Job job = parse_job(text);
-    job.framework = framework;
+    const Job job = parse_job(text + ",as=" + framework);
     std::int64_t found = 0;
     for (const schedule::Op& op : program_of(job).ops) {
       for (const schedule::Kernel& kernel : schedule::kernels_of(op.work)) {

@@ -42,7 +42,8 @@ TEST(JobTextTest, WhatIsPrintedIsReadAgain) {
         "qwen3_8b:dp=2,grads=bf16,reduce=bf16,bucket=26214400B,optimizer=sgd",
         "llama3_8b:pp=2,vp=2,gbs=8,schedule=interleaved,zero=1",
         "llama3_8b:pp=4,gbs=6,schedule=zero-bubble", "llama3_8b:pp=4,vp=2,gbs=6,schedule=zbv",
-        "llama3_8b:pp=4,layers=9/9/8/6,gbs=8,kernels=eager"}) {
+        "llama3_8b:pp=4,layers=9/9/8/6,gbs=8,kernels=eager",
+        "llama3_8b:tp=4,dp=2,zero=1,as=megatron"}) {
     const Job job = parse_job(text);
     const Job again = parse_job(to_string(job));
     EXPECT_EQ(job, again) << text << " is printed as " << to_string(job);
