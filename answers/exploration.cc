@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "answers/room.h"
 #include "frameworks/framework.h"
 #include "search/alike.h"
 
@@ -92,10 +93,9 @@ void judge_best(Exploration& found, const predict::Machine& machine) {
   if (predict::waits_for_host(summary)) {
     found.host_bound = predict::host_bound(lowered, planner.costs(), {.summary = summary});
   }
-  if (std::string note = predict::memory_note(machine, planner.program(), best.candidate.schedule);
-      !note.empty() && best.fits) {
-    found.notes.push_back(std::move(note));
-  }
+  const auto shortage =
+      predict::shortage_of(machine.capacity(), planner.program(), {}, best.candidate.schedule);
+  if (shortage && best.fits) found.notes.push_back(to_string(*shortage));
   if (micro_steps(best) > 1) return;  // compared by another time
   found.range = predict::step_range(machine.cluster, planner.program(), Duration(summary.step_ns));
   if (!found.range) found.interval = sim::step_interval(lowered, planner.costs());

@@ -13,6 +13,8 @@
 #include <utility>
 #include <variant>
 
+#include "answers/room.h"
+#include "base/count.h"
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "models/clusters/stand_in.h"
@@ -23,7 +25,6 @@
 #include "models/networks/text.h"
 #include "models/workloads/workload.h"
 #include "recordings/guess.h"
-#include "schedule/resident.h"
 #include "schedule/sharding.h"
 
 namespace dovetail::predict {
@@ -36,9 +37,6 @@ bool is_all_timed(const schedule::Program& program) {
 }
 
 namespace {
-
-// In each note about memory that a device does not have.
-const std::string kNoRoom = " does not fit: ";
 
 // The size of the largest process group over which gradients are reduced.
 std::int64_t reduction_ranks(const schedule::Program& program) {
@@ -332,6 +330,17 @@ void require_room(const jobs::Job& job, const models::Cluster& cluster) {
                    cluster.name + " has " + std::to_string(cluster.ranks));
 }
 
+std::int64_t idle_ranks(const jobs::Job& job, const models::Cluster& cluster) {
+  if (models::is_family(cluster)) return 0;
+  const std::int64_t ranks = cluster.what_if.world.value_or(cluster.ranks);
+  return std::max<std::int64_t>(0, ranks - job.layout.world());
+}
+
+std::string idle_note(const jobs::Job& job, std::int64_t idle) {
+  return counted(idle, "rank") + " of the machine " + (idle == 1 ? "is" : "are") +
+         " idle: the job has " + std::to_string(job.layout.world());
+}
+
 void require_one_world(const std::string& workload, std::optional<std::int64_t> world,
                        const std::optional<schedule::DataParallel>& layout,
                        const models::WhatIf& what_if) {
@@ -349,17 +358,6 @@ void require_one_world(const std::string& workload, std::optional<std::int64_t> 
 
 namespace {
 
-// "this job does not fit: ..."; "" where it does, or a device's memory is not known.
-std::string memory_note(const jobs::Job& job, const Machine& machine) {
-  const std::optional<Bytes> capacity = machine.capacity();
-  const std::vector<jobs::StageMemory> stages = jobs::memory_of(job);
-  const std::size_t fullest = jobs::fullest(stages);
-  if (!capacity || stages[fullest].total() <= *capacity) return "";
-  return "this job" + kNoRoom + "a rank" +
-         (stages.size() > 1 ? " of stage " + std::to_string(fullest) : "") + " needs " +
-         describe(stages[fullest]) + "; a device has " + to_string(*capacity);
-}
-
 // A job has its stages and its world.
 Inputs load_job(const InputOptions& options) {
   if (options.cluster.empty()) throw InputError("a job needs a machine: name one with --cluster");
@@ -372,13 +370,15 @@ Inputs load_job(const InputOptions& options) {
   inputs.summary = summary_of(options, {});
   inputs.summary.workload = inputs.program.name;  // as traces of a run have it
   inputs.summary.notes = jobs::notes_on(job);
+  if (const std::int64_t idle = idle_ranks(job, cluster); idle > 0) {
+    inputs.summary.notes.insert(inputs.summary.notes.begin(), idle_note(job, idle));
+  }
+  const std::vector<jobs::StageMemory> stages = jobs::memory_of(job);
+  inputs.summary.memory = stages[jobs::fullest(stages)];
   inputs.summary.cluster = cluster.name;
   inputs.machine.costs = models::costs_for(cluster, inputs.program);
   inputs.machine.cluster = std::move(cluster);
   inputs.summary.link = inputs.machine.link();
-  if (std::string note = memory_note(job, inputs.machine); !note.empty()) {
-    inputs.summary.notes.insert(inputs.summary.notes.begin(), std::move(note));
-  }
   return inputs;
 }
 
@@ -506,37 +506,16 @@ std::vector<std::string> notes_on(const Machine& machine, const schedule::Progra
   return notes;
 }
 
-bool tells_no_room(std::string_view note) { return note.find(kNoRoom) != std::string_view::npos; }
-
-std::string memory_note(const Machine& machine, const schedule::Program& program,
-                        const schedule::Schedule& schedule) {
-  const std::optional<Bytes> capacity = machine.capacity();
-  if (!capacity) return "";
-  const schedule::Resident kept = schedule::resident(program, schedule);
-  if (kept.total() <= *capacity) {
-    const bool fits_with_adam = kept.state > Bytes(0) || kept.total() + kept.moments <= *capacity;
-    return fits_with_adam ? ""
-                          : "with Adam this" + kNoRoom + "a rank keeps " + to_string(kept.total()) +
-                                ", its moments in f32 take " + to_string(kept.moments) +
-                                ", a device has " + to_string(*capacity);
-  }
-  const std::string stage = program.stages > 1 ? " of stage " + std::to_string(kept.stage) : "";
-  return "this plan" + kNoRoom + "a rank" + stage + " keeps " + to_string(kept.total()) + " (" +
-         describe(kept) + "), a device has " + to_string(*capacity) + "; activations come on top";
-}
-
 std::vector<std::string> notes_on(const Machine& machine, const schedule::Program& program,
                                   const schedule::PlanSummary& summary,
                                   const schedule::Schedule& schedule) {
   std::vector<std::string> notes = common_notes(
       machine, program, summary,
       is_sharded(schedule) ? sharding_collectives() : std::vector{schedule::Collective::AllReduce});
-  // A job's own note counts more than what a plan keeps.
-  std::string memory;
-  if (std::ranges::none_of(notes, tells_no_room)) memory = memory_note(machine, program, schedule);
-  for (std::string note : {std::move(memory), stream_note(schedule)}) {
-    if (!note.empty()) notes.push_back(std::move(note));
+  if (const auto shortage = shortage_of(machine.capacity(), program, summary, schedule)) {
+    notes.insert(notes.begin(), to_string(*shortage));
   }
+  if (std::string note = stream_note(schedule); !note.empty()) notes.push_back(std::move(note));
   return notes;
 }
 

@@ -80,11 +80,7 @@ const std::vector<schedule::Collective>& sharding_collectives();
 std::vector<std::string> notes_on(const Machine& machine, const schedule::Program& program,
                                   const schedule::PlanSummary& summary,
                                   const std::vector<schedule::Collective>& used);
-// "this plan does not fit: a rank keeps ...", or would not with Adam; "" where it does, or a device's memory is not known.
-bool tells_no_room(std::string_view note);  // whether it is such a note, or of a job
-std::string memory_note(const Machine& machine, const schedule::Program& program,
-                        const schedule::Schedule& schedule);
-// The same for a Schedule of it, by the collectives and streams that it uses.
+// The same for a Schedule of it, by the collectives and streams that it uses; first, where it does not fit or may not, that (room.h).
 std::vector<std::string> notes_on(const Machine& machine, const schedule::Program& program,
                                   const schedule::PlanSummary& summary,
                                   const schedule::Schedule& schedule);
@@ -124,6 +120,10 @@ void require_one_world(const std::string& workload, std::optional<std::int64_t> 
 
 // Throws InputError where the job has more ranks than the cluster, and that is no family (models/clusters/cluster.h).
 void require_room(const jobs::Job& job, const models::Cluster& cluster);
+
+// How many of the cluster's ranks the job leaves without work, and the note on them.
+std::int64_t idle_ranks(const jobs::Job& job, const models::Cluster& cluster);
+std::string idle_note(const jobs::Job& job, std::int64_t idle);
 
 // Makes a pipeline of the workload's model, which holds the replicas of one stage; one stage: leaves
 // it alone. What it did, in a line. Throws InputError with the reason of a refusal.

@@ -139,6 +139,7 @@ JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
   found.figures = jobs::figures_of(job, found.step, peak_rate(job, cluster));
   found.memory = jobs::memory_of(job);
   if (cluster.compute) found.capacity = cluster.compute->capacity;
+  found.idle = idle_ranks(job, cluster);
   return found;
 }
 

@@ -8,10 +8,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "answers/room.h"
 #include "answers/step_parts.h"
 #include "answers/step_range.h"
 #include "base/units.h"
@@ -33,12 +35,14 @@ struct JobPrediction {
   std::vector<jobs::StageMemory> memory = {};    // of each stage
   std::optional<Bytes> capacity = std::nullopt;  // of a device; absent: unknown
   const PublicError* error = nullptr;            // of such steps; null: unknown
+  std::int64_t idle = 0;                         // ranks of the cluster that the job leaves
 
   // The stage that communicates and computes longest, so has the least bubble.
   [[nodiscard]] const StageParts& busiest() const;
   [[nodiscard]] Bytes peak() const;  // of the fullest stage
-  // Whether every stage has room; true where nothing is known of the device.
-  [[nodiscard]] bool fits() const { return !capacity || peak() <= *capacity; }
+  // That beside the device's memory, with where it may lie.
+  [[nodiscard]] schedule::Room room() const { return room_of(memory, capacity); }
+  [[nodiscard]] schedule::Fits fits() const { return room().fits(); }
 };
 
 // How gradients travel where somebody wrote that himself, in place of what the job decides.

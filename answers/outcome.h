@@ -32,6 +32,7 @@
 #include "models/costs/what_if.h"
 #include "models/networks/figures.h"
 #include "schedule/data_parallel.h"
+#include "schedule/holding.h"
 #include "schedule/policies/named_groups.h"
 #include "schedule/schedule.h"
 #include "search/planner.h"
@@ -70,13 +71,6 @@ struct Exposed {
   std::optional<std::array<Duration, kWordCount<predict::For>>> by_purpose = std::nullopt;
 };
 
-// What a rank of the fullest stage holds, and what its device has.
-struct Memory {
-  Bytes held{};
-  std::optional<Bytes> capacity = std::nullopt;  // absent: not known, and then everything fits
-  [[nodiscard]] bool fits() const { return !capacity || held <= *capacity; }
-};
-
 // How the target is told.
 struct Told {
   // Absent: it has no words for this, and somebody's own hooks run it.
@@ -94,6 +88,7 @@ struct Told {
 struct JobFigures {
   std::string job = {};  // all of it in one line
   jobs::Figures figures = {};
+  std::int64_t idle_ranks = 0;  // of the machine, which the job leaves unused
   // Of the stage that has the least: what a pipeline waits. Absent where a policy was asked about.
   std::optional<Duration> bubble = std::nullopt;
 };
@@ -110,7 +105,7 @@ struct Outcome {
   // Absent where only the stages' parts are known (long pipelines).
   std::optional<Duration> communication = std::nullopt;  // any collective in flight
   Duration compute{};  // any op runs; of a job on its busiest stage
-  Memory memory = {};
+  schedule::Room memory = {};  // of a rank of the fullest stage: what it holds, and may hold, and what its device has
   std::optional<search::Bound> bound =
       std::nullopt;                              // absent: none holds for schedules of this kind
   std::optional<JobFigures> job = std::nullopt;  // absent: a workload

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "answers/job_prediction.h"
+#include "answers/room.h"
 #include "base/error.h"
 #include "frameworks/export.h"
 #include "frameworks/jobs/job_source.h"
@@ -176,12 +177,10 @@ std::optional<search::Bound> Site::bound_of(const search::Candidate& candidate) 
 }
 
 // What a rank keeps all step long; of a job its peak.
-Memory Site::memory_of(const schedule::Schedule& schedule) const {
-  if (job_) {
-    const std::vector<jobs::StageMemory> stages = jobs::memory_of(*job_);
-    return {stages[jobs::fullest(stages)].total(), inputs_->machine.capacity()};
-  }
-  return {resident_->of(schedule).total(), inputs_->machine.capacity()};
+schedule::Room Site::memory_of(const schedule::Schedule& schedule) const {
+  const std::optional<Bytes> capacity = inputs_->machine.capacity();
+  return job_ ? predict::room_of(jobs::memory_of(*job_), capacity)
+              : predict::room_of_kept(resident_->of(schedule), capacity);
 }
 
 // What the target makes of the candidate, told how; the candidate as it stands where it has no words for it.
@@ -241,9 +240,9 @@ Outcome Site::weigh_job() const {
   if (priced.error != nullptr) found.range = predict::step_range(*priced.error, found.step);
   found.exposed = {.total = stage.exposed_total(), .by_purpose = stage.exposed};
   found.compute = stage.compute;
-  found.memory = {.held = priced.peak(), .capacity = priced.capacity};
+  found.memory = priced.room();
   found.job = {
-      .job = jobs::to_string(priced.job), .figures = priced.figures, .bubble = stage.bubble};
+      .job = jobs::to_string(priced.job), .figures = priced.figures, .idle_ranks = priced.idle, .bubble = stage.bubble};
   return found;
 }
 

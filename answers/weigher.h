@@ -74,7 +74,7 @@ class Site {
   Outcome weigh_job() const;
   Told told_to(const frameworks::Framework& target, search::Candidate& candidate);
   [[nodiscard]] std::optional<search::Bound> bound_of(const search::Candidate& candidate);
-  [[nodiscard]] Memory memory_of(const schedule::Schedule& schedule) const;
+  [[nodiscard]] schedule::Room memory_of(const schedule::Schedule& schedule) const;
 
   predict::InputOptions options_;
   std::optional<jobs::Job> job_;            // in place of a workload,

@@ -73,11 +73,15 @@ std::string json_of(const predict::StepRange& range) {
       .end();
 }
 
-std::string memory_json(const answers::Memory& memory) {
+std::string memory_json(const schedule::Room& room) {
+  const Bytes held = room.held.total();
   return Members()
-      .add("held_bytes", json_of(memory.held))
-      .add("device_bytes", json_of(memory.capacity))
-      .add("fits", json_of(memory.fits()))
+      .add("held_bytes", json_of(held))
+      .add("low_bytes", json_of(room.low))
+      .add("high_bytes", json_of(room.high))
+      .add("device_bytes", json_of(room.capacity))
+      .add("fits", json_of(!room.capacity || held <= *room.capacity))
+      .add("room", json_of(std::string(to_string(room.fits()))))
       .end();
 }
 
@@ -208,6 +212,7 @@ Members outcome_json(const answers::Outcome& found) {
       .add("gap_percent", json_of(found.gap()))
       .add("left_us", json_of(found.left()))
       .add("memory", memory_json(found.memory));
+  if (found.job) all.add("idle_ranks", std::to_string(found.job->idle_ranks));
   if (has_schedule) {
     all.add("as_run", json_of(found.told.is_changed))
         .add("in_words", json_of(found.told.words))

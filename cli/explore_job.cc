@@ -61,16 +61,16 @@ struct JobTable {
 };
 
 std::vector<jobs::Variant> wanted(const Job& job, const models::Cluster& cluster) {
-  if (job.layout != jobs::Layout{}) return {{.change = std::string(kAsAsked), .job = job}};
+  const std::int64_t world = cluster.what_if.world.value_or(cluster.ranks);
+  if (job.layout != jobs::Layout{} || world == 1) {
+    return {{.change = std::string(kAsAsked), .job = job}};
+  }
   if (job.batch.global == job.batch.micro) {
     throw InputError("explore: a job without a layout needs gbs=, the samples of a step");
   }
   const std::int64_t node = cluster.topology ? cluster.topology->node_ranks : kUnknownNode;
-  return jobs::layouts(job, cluster.what_if.world.value_or(cluster.ranks),
-                       std::min(node, kUnknownNode));
+  return jobs::layouts(job, world, std::min(node, kUnknownNode));
 }
-
-double step_us(const JobRow& row) { return to_us(row.found.step); }
 
 // Ctrl-C ends it with the rows that are there.
 predict::JobSearch watched_search(std::vector<jobs::Variant> given, const models::Cluster& cluster,
@@ -112,28 +112,16 @@ JobTable tabulate(const ExploreOptions& options) {
                      " can be priced: " + (why.empty() ? "none divides its ranks" : why.front()));
   }
   const JobPrediction& first = table.rows().front().found;
+  if (first.idle > 0) table.notes.push_back(predict::idle_note(first.job, first.idle));
   for (std::string& note : models::assumptions(table.cluster, jobs::program_of(first.job))) {
     table.notes.push_back(std::move(note));
   }
   return table;
 }
 
-// What two layouts have to differ by, predicted, before the faster one is faster in three of four public pairs at least: on
-// one node of eight GPUs (82 of nanotron's 84 pairs that differ by more), and on several (75 % of those from 20 to 50 %).
-// validate public --with-steps counts them.
-constexpr double kToldApartOnANode = 0.10;
-constexpr double kToldApart = 0.20;
-
-double told_apart(const Job& job) {
-  return job.layout.world() <= 8 ? kToldApartOnANode : kToldApart;
-}
-
-// Whether public measurements would not bear out that the best one is faster.
-bool is_alike(const JobTable& table, std::size_t row) {
-  if (!table.best() || *table.best() == row || !table.rows()[row].found.fits()) return false;
-  if (!models::is_uncalibrated(table.cluster)) return false;
-  const JobRow& one = table.rows()[row];
-  return step_us(table.rows()[*table.best()]) > (1 - told_apart(one.found.job)) * step_us(one);
+const JobRow* asked_of(const JobTable& table) {
+  const auto asked = std::ranges::find(table.rows(), kAsAsked, &JobRow::change);
+  return asked == table.rows().end() ? nullptr : &*asked;
 }
 
 std::optional<predict::StepRange> range_of(const JobPrediction& found) {
@@ -148,30 +136,22 @@ std::string range_text(const JobPrediction& found) {
   return fixed(to_us(range->p5) / 1e3, 0) + " to " + fixed(to_us(range->p95) / 1e3, 0);
 }
 
-// "8.1 % less (17.3 % less to 2.1 % more)", against the job as asked; absent where that is the best, or no interval is known.
-std::optional<std::string> gain_of(const JobTable& table) {
-  const auto asked = std::ranges::find(table.rows(), kAsAsked, &JobRow::change);
-  if (!table.best() || asked == table.rows().end()) return std::nullopt;
-  const JobPrediction& best = table.rows()[*table.best()].found;
-  if (&*asked == &table.rows()[*table.best()] || best.error == nullptr) return std::nullopt;
-  const predict::Difference more = predict::difference(*best.error, best.step, asked->found.step);
+// "8.1 % less than as asked (17.3 % less to 2.1 % more)": how much longer the one's step is than the other's; without the interval
+// where none is known.
+std::string gain_text(const JobPrediction& found, const JobPrediction& than,
+                      const std::string& in_words = "") {
+  if (found.error == nullptr) return change_text(found.step, than.step) + in_words;
+  const predict::Difference more = predict::difference(*found.error, found.step, than.step);
   const auto percent = [](double value) {
     return fixed(std::abs(value), 1) + (value < 0 ? " % less" : " % more");
   };
+  const std::string middle = percent(more.middle) + in_words;
   // Over several nodes public ratios of two layouts were too far off to say more than that they were.
   constexpr double kFarApart = 1.5;
-  if (best.error->apart > kFarApart)
-    return percent(more.middle) + " (public ratios of two layouts there: off by up to x" +
-           fixed(best.error->apart, 1) + ")";
-  return percent(more.middle) + " (" + percent(more.low) + " to " + percent(more.high) + ")";
-}
-
-// "best: ..., 8.1 % less than as asked (17.3 % less to 2.1 % more)"; "" where gain_of() is absent.
-std::string gain_text(const JobTable& table) {
-  const std::optional<std::string> gain = gain_of(table);
-  if (!gain) return "";
-  const std::size_t interval = gain->find(" (");
-  return gain->substr(0, interval) + " than as asked" + gain->substr(interval);
+  if (found.error->apart > kFarApart)
+    return middle + " (public ratios of two layouts there: off by up to x" +
+           fixed(found.error->apart, 1) + ")";
+  return middle + " (" + percent(more.low) + " to " + percent(more.high) + ")";
 }
 
 std::string percent(std::optional<double> share) {
@@ -217,11 +197,12 @@ std::optional<std::string> said(const JobTable& table, const JobRow& row) {
   const std::string change = row.change == kAsAsked ? "" : row.change;
   const bool has_colon = table.text.find(':') != std::string::npos;
   const std::string changed = change.empty() ? "" : (has_colon ? "," : ":") + change;
-  for (const std::string& text : {jobs::to_string(row.found.job), table.text + changed}) {
+  for (const auto& [text, job] : {std::pair(jobs::to_string(row.found.job), &row.found.job),
+                                  std::pair(table.text + changed, &row.said)}) {
     try {
       Job again = job_of(text);
-      again.notes = row.found.job.notes;
-      if (again == row.found.job) return text;
+      again.notes = job->notes;
+      if (again == *job) return text;
     } catch (const InputError&) {  // a model that has no name here, or an option twice
     }
   }
@@ -247,10 +228,23 @@ std::vector<std::string> ways_to(const JobTable& table, const JobRow& row) {
   return ways;
 }
 
-std::string verdict_on(const JobTable& table, std::size_t row) {
-  if (!table.rows()[row].found.fits()) return "does not fit";
-  if (table.best() == row) return "best";
-  return is_alike(table, row) ? "alike" : "";
+// "75.5 (61.9 to 95.1)" GiB.
+std::string memory_text(const JobPrediction& found) {
+  const schedule::Room room = found.room();
+  return gib_text(found.peak()) + " (" + gib_text(room.low) + " to " + gib_text(room.high) + ")";
+}
+
+std::string verdict_on(const JobTable& table, std::size_t at) {
+  const JobRow& row = table.rows()[at];
+  const schedule::Fits fits = row.found.fits();
+  if (fits == schedule::Fits::No) return "does not fit";
+  std::string text = table.best() == at ? "best" : row.alike ? "alike" : "";
+  const auto add = [&](const char* more) {
+    text += (text.empty() ? "" : ", ") + std::string(more);
+  };
+  if (row.target.empty()) add("nobody says it");
+  if (fits == schedule::Fits::May) add("may fit");
+  return text;
 }
 
 // The rows to print: all, or the fastest that fit, a few that would be faster than the best, the best and the job as
@@ -263,9 +257,9 @@ std::vector<std::size_t> job_rows_shown(const JobTable& table, bool all) {
   std::size_t too_large = 0;
   for (std::size_t i = 0; i < table.rows().size(); ++i) {
     const JobRow& row = table.rows()[i];
-    const bool is_early = row.found.fits()
-                              ? fitting++ < kFitting
-                              : (fitting == 0 || !table.best()) && too_large++ < kTooLarge;
+    const bool has_room = row.found.fits() == schedule::Fits::Yes;
+    const bool is_early = has_room ? fitting++ < kFitting
+                                   : (fitting == 0 || !table.best()) && too_large++ < kTooLarge;
     if (all || is_early || table.best() == i || row.change == kAsAsked) shown.push_back(i);
   }
   return shown;
@@ -280,39 +274,58 @@ std::string rest_of_job(const JobPrediction& best) {
          (best.job.layout.pp > 1 ? " bubble" : " waiting") + "; the rest computes";
 }
 
-std::string gain_of_job(const JobTable& table, const JobPrediction& best) {
-  std::string text = to_string(best.step) + " a step" + spread_text(range_of(best), {}) + ", " +
-                     fixed(best.figures.tokens_per_s_per_gpu, 0) + " tokens/s/GPU";
-  const auto asked = std::ranges::find(table.rows(), kAsAsked, &JobRow::change);
-  if (asked == table.rows().end() || &asked->found == &best) return text;
-  text += " against " + to_string(asked->found.step) + " as asked";
-  if (!asked->found.fits()) return text + ", which does not fit";
-  const auto row = static_cast<std::size_t>(asked - table.rows().begin());
-  return text + ": " + gain_of(table).value_or(change_text(best.step, asked->found.step)) +
-         (is_alike(table, row) ? ", too little to tell" : "");
+std::string step_of_job(const JobPrediction& found) {
+  return to_string(found.step) + " a step" + spread_text(range_of(found), {}) + ", " +
+         fixed(found.figures.tokens_per_s_per_gpu, 0) + " tokens/s/GPU";
 }
 
-Answer answer_of_job(const JobTable& table) {
-  if (!table.best()) {
-    const JobPrediction& first = table.rows().front().found;
-    return {
-        .set = {},
-        .why_nothing = ": no variant fits into memory",
-        .gives = "the smallest takes " + gib_text(first.peak()) + " of " +
-                 gib_text(*first.capacity) + " GiB a GPU: " + table.rows().front().change,
-        .left = first.job.layout.world() > 1 && table.rows().front().path.front().change == kAsAsked
-                    ? "more GPUs, or another layout: without tp=, pp=, dp= and so on all are tried"
-                    : "more GPUs",
-        .tone = Tone::Warning};
-  }
-  const JobRow& best = table.rows()[*table.best()];
-  Answer answer{
-      .set = {}, .gives = gain_of_job(table, best.found), .left = rest_of_job(best.found)};
-  if (best.change == kAsAsked) {
+std::string gain_of_job(const JobTable& table, const JobRow& best) {
+  std::string text = step_of_job(best.found);
+  const JobRow* const asked = asked_of(table);
+  if (asked == nullptr || asked == &best) return text;
+  text += " against " + to_string(asked->found.step) + " as asked";
+  if (asked->found.fits() == schedule::Fits::No) return text + ", which does not fit";
+  if (asked->target.empty()) text += ", which no framework runs so";
+  return text + ": " + gain_text(best.found, asked->found);
+}
+
+// Where there is nothing to set: the fastest that was tried, if that is another row.
+Answer answer_of_asked(const JobTable& table, const JobRow& asked) {
+  Answer answer{.set = {}, .gives = step_of_job(asked.found), .left = rest_of_job(asked.found)};
+  const JobRow& fastest = table.rows()[*table.found.fastest];
+  if (&fastest == &asked) {
     answer.why_nothing = ": the job as asked is the best that was tried";
     return answer;
   }
-  answer.set = {best.change};
+  answer.why_nothing = ": too little to tell";
+  answer.gives += " as asked; the fastest that was tried, " + fastest.change + ", " +
+                  gain_text(fastest.found, asked.found);
+  return answer;
+}
+
+Answer answer_of_none(const JobTable& table) {
+  const JobRow& first = table.rows().front();
+  const bool is_unsaid = std::ranges::any_of(
+      table.rows(), [](const JobRow& row) { return row.found.fits() != schedule::Fits::No; });
+  const bool is_asked = first.path.front().change == kAsAsked;
+  return {
+      .set = {},
+      .why_nothing = is_unsaid ? ": no framework is told a variant that fits"
+                               : ": no variant fits into memory",
+      .gives = "the smallest takes " + memory_text(first.found) + " of " +
+               gib_text(*first.found.capacity) + " GiB a GPU: " + first.change,
+      .left = first.found.job.layout.world() > 1 && is_asked
+                  ? "more GPUs, or another layout: without tp=, pp=, dp= and so on all are tried"
+                  : "more GPUs",
+      .tone = Tone::Warning};
+}
+
+Answer answer_of_job(const JobTable& table) {
+  if (!table.best()) return answer_of_none(table);
+  const JobRow& best = table.rows()[*table.best()];
+  if (best.change == kAsAsked) return answer_of_asked(table, best);
+  Answer answer{
+      .set = {best.change}, .gives = gain_of_job(table, best), .left = rest_of_job(best.found)};
   const std::vector<std::string> ways = ways_to(table, best);
   if (ways.size() > 1) answer.set.push_back(ways.back());
   return answer;
@@ -322,11 +335,11 @@ void print_job_rows(std::ostream& out, const JobTable& table, const Detail& deta
   const std::vector<For> kinds = kinds_shown(table);
   std::vector<std::string> header = {"job", "step ms", "p5 to p95", "tokens/s/GPU", "MFU"};
   for (const For kind : kinds) header.push_back("exposed " + std::string(to_string(kind)));
-  header.insert(header.end(), {"bubble", "peak GiB", ""});
+  header.insert(header.end(), {"bubble", "peak GiB", "as", ""});
   TextTable text(std::move(header));
   std::vector<std::string> exposed;
   for (const For kind : kinds) exposed.push_back("exposed " + std::string(to_string(kind)));
-  std::vector<std::string_view> spared = {"p5 to p95"};
+  std::vector<std::string_view> spared = {"as", "p5 to p95"};
   spared.insert(spared.end(), exposed.rbegin(), exposed.rend());
   spared.insert(spared.end(), {"bubble", "MFU"});
   text.spares(spared);
@@ -340,8 +353,11 @@ void print_job_rows(std::ostream& out, const JobTable& table, const Detail& deta
     for (const For kind : kinds) cells.push_back(fixed(to_us(stage.exposed_of(kind)) / 1e3, 1));
     cells.push_back(fixed(to_us(stage.bubble) / 1e3, 1));
     cells.push_back(gib_text(found.peak()));
+    cells.push_back(table.rows()[i].target.empty() ? "-" : table.rows()[i].target);
     cells.emplace_back(verdict_on(table, i));
-    const Tone tone = !found.fits() ? Tone::Warning : table.best() == i ? Tone::Good : Tone::Plain;
+    const Tone tone = found.fits() == schedule::Fits::No ? Tone::Warning
+                      : table.best() == i                ? Tone::Good
+                                                         : Tone::Plain;
     text.add(std::move(cells), tone);
   }
   text.print(out);
@@ -349,11 +365,33 @@ void print_job_rows(std::ostream& out, const JobTable& table, const Detail& deta
 }
 
 // What the rows do not say by themselves.
+// Rows before the best, which are faster, and why they are not it.
+void print_faster(std::ostream& out, const JobTable& table) {
+  if (!table.best()) return;
+  const JobPrediction& best = table.rows()[*table.best()].found;
+  const auto print = [&](const char* why, const auto& is_so) {
+    const auto row = std::ranges::find_if(
+        table.rows(), [&](const JobRow& one) { return one.found.step < best.step && is_so(one); });
+    if (row == table.rows().end()) return;
+    print_text(out,
+               std::string("faster, but ") + why + ": " + row->change + ", " +
+                   gain_text(row->found, best) + ", " + memory_text(row->found) + " GiB",
+               2);
+  };
+  print("no framework says it", [](const JobRow& row) {
+    return row.target.empty() && row.found.fits() != schedule::Fits::No;
+  });
+  print("it may not fit", [&](const JobRow& row) {
+    return !row.target.empty() && row.found.fits() == schedule::Fits::May &&
+           row.found.peak() > best.peak();
+  });
+}
+
 void print_below_rows(std::ostream& out, const JobTable& table) {
   const Job& job = table.rows().front().found.job;
-  const double apart = 100 * told_apart(job);
+  const double apart = 100 * predict::told_apart(job);
   for (std::size_t i = 0; i < table.rows().size(); ++i) {
-    if (!is_alike(table, i)) continue;
+    if (!table.rows()[i].alike) continue;
     print_text(out, "alike: predicted within " + fixed(apart, 0) +
                         " % of the best; of layouts so close, public measurements have the "
                         "predicted order too rarely to tell (docs/machines.md)");
@@ -363,16 +401,17 @@ void print_below_rows(std::ostream& out, const JobTable& table) {
                       std::string(job.lora > 0 ? "what is computed (of a frozen weight 4 FLOP a "
                                                  "token), attention whole"
                                                : "3 x forward, attention whole (PaLM)"));
-  for (const JobRow& row : table.rows()) {
-    if (row.found.fits() || row.change != kAsAsked) continue;
-    const auto change = jobs::smallest_change(row.found.job, *row.found.capacity);
-    print_text(out,
-               "as asked it takes " + gib_text(row.found.peak()) + " of " +
-                   gib_text(*row.found.capacity) + " GiB" +
-                   (change ? "; smallest change that fits: " + *change
-                           : "; no single change makes it fit"),
-               2, Tone::Warning);
-  }
+  print_faster(out, table);
+  const JobRow* const asked = asked_of(table);
+  if (asked == nullptr || asked->found.fits() == schedule::Fits::Yes) return;
+  const Bytes capacity = *asked->found.capacity;
+  const auto change = jobs::smallest_change(asked->found.job, predict::surely_fits(capacity));
+  print_text(out,
+             "as asked it takes " + memory_text(asked->found) + " of " + gib_text(capacity) +
+                 " GiB" +
+                 (change ? "; smallest change that fits for certain: " + *change
+                         : "; no single change makes it fit for certain"),
+             2, Tone::Warning);
 }
 
 void print_job_table(std::ostream& out, const JobTable& table, const Detail& detail) {
@@ -392,14 +431,18 @@ void print_job_table(std::ostream& out, const JobTable& table, const Detail& det
   print_job_rows(out, table, detail);
   print_below_rows(out, table);
   if (!table.best()) {
-    out << "best: none fits\n";
+    out << "best: none" << answer_of_none(table).why_nothing << '\n';
     return;
   }
   const JobRow& best = table.rows()[*table.best()];
   print_stages_of(out, table, best);
   print_path(out, best);
-  const std::string gain = gain_text(table);
-  print_text(out, "best: " + best.change + (gain.empty() ? "" : ", ") + gain, 2, Tone::Good);
+  const JobRow* const asked = asked_of(table);
+  std::string text = "best: " + best.change;
+  if (asked != nullptr && asked != &best && best.found.error != nullptr) {
+    text += ", " + gain_text(best.found, asked->found, " than as asked");
+  }
+  print_text(out, text, 2, Tone::Good);
   const char* label = "to use it: ";
   for (const std::string& way : ways_to(table, best)) {
     print_line(out, label + way);
@@ -410,6 +453,7 @@ void print_job_table(std::ostream& out, const JobTable& table, const Detail& det
 ordered_json row_of(const JobTable& table, std::size_t at) {
   const JobRow& row = table.rows()[at];
   const JobPrediction& found = row.found;
+  const schedule::Room room = found.room();
   ordered_json stages = ordered_json::array();
   for (std::size_t i = 0; i < found.stages.size(); ++i) {
     stages.push_back(stage_json(found.stages[i]));
@@ -429,8 +473,11 @@ ordered_json row_of(const JobTable& table, std::size_t at) {
           {"model_flop_per_s_per_gpu", found.figures.model_flop_per_s_per_gpu},
           {"mfu", found.figures.mfu ? ordered_json(*found.figures.mfu) : ordered_json(nullptr)},
           {"peak_bytes", found.peak().count()},
-          {"fits", found.fits()},
-          {"alike", is_alike(table, at)},
+          {"peak_interval", {{"low_bytes", room.low.count()}, {"high_bytes", room.high.count()}}},
+          {"fits", !found.capacity || found.peak() <= *found.capacity},
+          {"room", std::string(to_string(room.fits()))},
+          {"said_by", row.target.empty() ? ordered_json(nullptr) : ordered_json(row.target)},
+          {"alike", row.alike},
           {"stages", std::move(stages)}};
 }
 
@@ -444,6 +491,7 @@ std::string job_table_json(const JobTable& table) {
       {"job", table.text},
       {"cluster", table.cluster.name},
       {"world_size", table.rows().front().found.job.layout.world()},
+      {"idle_ranks", table.rows().front().found.idle},
       {"tokens", table.rows().front().found.job.tokens()},
       {"parameters", jobs::parameters(table.rows().front().found.job.model)},
       {"trained_parameters", jobs::trained_parameters(table.rows().front().found.job)},

@@ -3,6 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/export_job.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "answers/inputs.h"
 #include "answers/job_prediction.h"
 #include "base/file.h"
@@ -72,12 +75,16 @@ void export_job(const ExportCommandOptions& options, std::ostream& out) {
 
 std::string export_job_command(const jobs::Job& job, const std::string& text,
                                const std::string& cluster) {
-  const std::vector<std::string> targets = frameworks::job_targets_of(job);
+  std::vector<frameworks::JobTarget> targets = frameworks::job_targets_of(job);
+  const auto gives_up = [](const frameworks::JobTarget& target) {
+    return !target.given_up.empty();
+  };
+  if (!std::ranges::all_of(targets, gives_up)) std::erase_if(targets, gives_up);
   if (targets.empty()) return "";
   std::string command =
-      "dovetail export --job \"" + text + "\" --cluster " + cluster + " --to " + targets.front();
+      "dovetail export --job \"" + text + "\" --cluster " + cluster + " --to " + targets.front().id;
   for (std::size_t i = 1; i < targets.size(); ++i) {
-    command += (i == 1 ? " (or " : ", ") + targets[i];
+    command += (i == 1 ? " (or " : ", ") + targets[i].id;
   }
   return command + (targets.size() > 1 ? ")" : "");
 }

@@ -23,7 +23,7 @@ namespace dovetail::cli {
 void export_job(const ExportCommandOptions& options, std::ostream& out);
 
 // "dovetail export --job JOB --to torchtitan (or fsdp2)": what to do next with a job; empty where no framework can be
-// told it. `text` is how the job is said, `cluster` where it was predicted.
+// told it. Of those that can those that give nothing up, where there are any. `text` is how the job is said, `cluster` where it was predicted.
 std::string export_job_command(const jobs::Job& job, const std::string& text,
                                const std::string& cluster);
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "answers/prediction.h"
+#include "answers/room.h"
 #include "answers/weigher.h"
 #include "base/count.h"
 #include "base/error.h"
@@ -52,12 +53,12 @@ struct Written {
   const std::vector<std::string>& notes;
   std::vector<std::string> next;  // commands
   const std::optional<Now>& now;
+  const std::optional<predict::Shortage>& shortage;
 
-  // "this plan does not fit", where no rank has room for what it keeps at all.
-  [[nodiscard]] std::string no_room() const {
-    const auto note = std::ranges::find_if(notes, predict::tells_no_room);
-    return note == notes.end() || note->starts_with("with Adam") ? ""
-                                                                 : note->substr(0, note->find(':'));
+  // Whether no rank has room for what it holds at all.
+  [[nodiscard]] bool has_no_room() const {
+    return shortage && shortage->of != predict::Shortage::Of::PlanWithAdam &&
+           shortage->room.fits() == schedule::Fits::No;
   }
 };
 
@@ -70,8 +71,8 @@ Answer answer_of_plan(const Written& plan) {
     answer.gives += " against " + to_string(plan.now->step) + " now (" + plan.now->words +
                     "): " + change_text(step, plan.now->step);
   }
-  if (const std::string no_room = plan.no_room(); !no_room.empty()) {
-    answer.why_nothing = ": " + no_room;
+  if (plan.has_no_room()) {
+    answer.why_nothing = ": " + verdict_of(*plan.shortage);
     answer.tone = Tone::Warning;
   } else if (!plan.next.empty()) {
     answer.set = plan.next;
@@ -106,10 +107,10 @@ void print_plan(std::ostream& out, const Written& plan, const Answer& answer) {
   print_range(out, plan.range);
   std::vector<std::string> notes = frameworks::notes_on_units(plan.options.policy);
   notes.insert(notes.end(), plan.notes.begin(), plan.notes.end());
-  const auto no_room = std::ranges::find_if(notes, predict::tells_no_room);
-  if (no_room != notes.end()) {
-    print_text(out, *no_room, 2, Tone::Warning);
-    notes.erase(no_room);
+  if (plan.shortage) {
+    const std::string text = to_string(*plan.shortage);
+    print_text(out, text, 2, Tone::Warning);
+    std::erase(notes, text);
   }
   print_notes(out, notes, plan.options.detail);
   for (const std::string& said : plan.candidate.report) print_text(out, "  " + said, 4);
@@ -226,6 +227,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
       predict::step_range(machine.cluster, made.plan.program, predicted.step);
   const std::optional<Now> now =
       now_of(usual, site.inputs().recorded, made.plan.schedule.merge.micro_steps, planner);
+  const std::optional<predict::Shortage> shortage = predict::shortage_of(
+      machine.capacity(), made.plan.program, made.plan.summary, made.plan.schedule);
   const Written written{.options = options,
                         .candidate = candidate,
                         .predicted = predicted,
@@ -234,7 +237,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
                         .host_bound = bound,
                         .notes = notes,
                         .next = commands_after(options, site.job(), made.plan),
-                        .now = now};
+                        .now = now,
+                        .shortage = shortage};
   const Answer answer = answer_of_plan(written);
   if (options.page.wanted()) {
     MemoryOnPage memory{.stages = {}, .capacity = machine.capacity()};

@@ -401,12 +401,42 @@ ordered_json intervals_json(const yardsticks::Intervals& intervals) {
           {"rows", rows_json(interval_table(intervals))}};
 }
 
-std::string to_json(const std::vector<Judged>& all, const yardsticks::ScheduleScore& schedules,
+Table peak_table(const yardsticks::PeakIntervals& peaks) {
+  using yardsticks::Coverage;
+  using yardsticks::Range;
+  const auto own = [](double Range::*quantile) {
+    return
+        [quantile](const Coverage& one) { return one.own ? Cell((*one.own).*quantile) : Cell(); };
+  };
+  const auto others = [](double Range::*quantile) {
+    return [quantile](const Coverage& one) { return one.others.*quantile; };
+  };
+  return table_of<Coverage>(
+      {{{"yardstick", "measured / predicted memory"}, &Coverage::yardstick},
+       {{"rows", "rows"}, &Coverage::rows},
+       {{"", "p5 p50 p95"},
+        [](const Coverage& one) { return one.own ? Cell(quantiles_text(*one.own)) : Cell(); }},
+       {{"", "of the others"}, [](const Coverage& one) { return quantiles_text(one.others); }},
+       {{"inside", "inside"}, [](const Coverage& one) { return share_of(one.inside, one.rows); }},
+       {{"own.p5"}, own(&Range::p5)},
+       {{"own.p50"}, own(&Range::p50)},
+       {{"own.p95"}, own(&Range::p95)},
+       {{"others.p5"}, others(&Range::p5)},
+       {{"others.p50"}, others(&Range::p50)},
+       {{"others.p95"}, others(&Range::p95)}},
+      peaks.coverage);
+}
+
+std::string to_json(const std::vector<Judged>& all, const yardsticks::PeakIntervals& peaks,
+                    const yardsticks::ScheduleScore& schedules,
                     const std::optional<yardsticks::Intervals>& intervals) {
   const ordered_json document = {{"schema", "dovetail.validate/1"},
                                  {"kind", "validate"},
                                  {"against", "public"},
                                  {"rows", yardsticks_json(all)},
+                                 {"peaks",
+                                  {{"all", range_json(peaks.all)},
+                                   {"rows", rows_json(peak_table(peaks))}}},
                                  {"schedules", schedules_json(schedules)},
                                  {"intervals", intervals ? intervals_json(*intervals) : nullptr}};
   return document.dump(1) + "\n";
@@ -423,9 +453,11 @@ void print_intervals(std::ostream& out, const yardsticks::Intervals& intervals) 
 }
 
 void print(std::ostream& out, const std::vector<Judged>& all,
-           const yardsticks::ScheduleScore& schedules,
+           const yardsticks::PeakIntervals& peaks, const yardsticks::ScheduleScore& schedules,
            const std::optional<yardsticks::Intervals>& intervals) {
   print_table(out, table_of(memory_fields(), all));
+  print_table(out, peak_table(peaks));
+  out << "a peak of memory, by all of them: " << quantiles_text(peaks.all) << '\n';
   print_schedules(out, schedules);
   if (all.front().steps) {
     print_table(out, table_of(step_fields(), all));
@@ -467,6 +499,7 @@ void validate(const ValidateOptions& options, std::ostream& out) {
   for (const Yardstick& yardstick : all) {
     judged.push_back({.yardstick = yardstick, .memory = score_memory(yardstick)});
   }
+  const yardsticks::PeakIntervals peaks = score_peaks(all);
   const yardsticks::ScheduleScore schedules =
       score_schedules(yardsticks::load_schedules(options.folder),
                       [&](const auto& row) { return step_of(row, options.data_dir); });
@@ -474,10 +507,10 @@ void validate(const ValidateOptions& options, std::ostream& out) {
   if (options.steps) intervals = price_steps(options, judged);
   if (!options.rows.empty()) write_file(options.rows, rows_text(judged));
   put_document(options.document,
-               {.json = [&] { return to_json(judged, schedules, intervals); },
+               {.json = [&] { return to_json(judged, peaks, schedules, intervals); },
                 .table = [&] { return yardstick_table(judged); }},
                out);
-  if (!replaces_report(options.document)) print(out, judged, schedules, intervals);
+  if (!replaces_report(options.document)) print(out, judged, peaks, schedules, intervals);
 }
 
 }  // namespace dovetail::cli

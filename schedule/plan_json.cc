@@ -212,6 +212,25 @@ class BucketReader {
   std::set<OpId> placed_;
 };
 
+// "master copy": "master_copy_bytes".
+std::string key_of_kind(std::string_view word) {
+  std::string key(word);
+  std::ranges::replace(key, ' ', '_');
+  std::ranges::replace(key, '-', '_');
+  return key + "_bytes";
+}
+
+Holding read_holding(JsonObject object) {
+  constexpr std::int64_t kMostStages = 1 << 20;
+  constexpr std::int64_t kMostHeld = std::int64_t{1} << 58;
+  Holding held{.stage = static_cast<std::int32_t>(object.integer("stage", 0, kMostStages))};
+  for (const auto& [word, bytes] : kHoldingKinds) {
+    held.*bytes = Bytes(object.integer_or(key_of_kind(word), 0, 0, kMostHeld));
+  }
+  object.done();
+  return held;
+}
+
 Prediction read_prediction(JsonObject object) {
   const auto time = [&](std::string_view key) {
     return from_us(object.number(key, 0, kLargestUs));
@@ -318,6 +337,8 @@ Plan plan_from_json(JsonObject object, std::optional<Program> other = std::nullo
   if (object.has("notes")) {
     for (const JsonValue note : object.array("notes")) plan.summary.notes.push_back(note.string());
   }
+  object.ignore("memory");
+  if (object.has("memory")) plan.summary.memory = read_holding(object.object("memory"));
   if (object.has("predicted")) plan.summary.predicted = read_prediction(object.object("predicted"));
   if (other) {
     require_as_many_stages(object.object("program"), *other);
@@ -455,6 +476,14 @@ void write_decisions(const Program& program, const Schedule& schedule, ordered_j
   if (!schedule.collectives.empty()) value["collectives"] = collectives_to_value(program, schedule);
 }
 
+ordered_json holding_to_value(const Holding& held) {
+  ordered_json value{{"stage", held.stage}};
+  for (const auto& [word, bytes] : kHoldingKinds) {
+    if (held.*bytes > Bytes()) value[key_of_kind(word)] = (held.*bytes).count();
+  }
+  return value;
+}
+
 ordered_json prediction_to_value(const Prediction& predicted) {
   ordered_json value{{"step_us", to_us(predicted.step)}, {"exposed_us", to_us(predicted.exposed)}};
   if (predicted.lower_bound.has_value()) value["lower_bound_us"] = to_us(*predicted.lower_bound);
@@ -497,6 +526,7 @@ std::string plan_to_json(const Plan& plan) {
   if (!plan.summary.what_if.empty()) value["what_if"] = plan.summary.what_if;
   if (!plan.summary.measured_on.empty()) value["measured_on"] = plan.summary.measured_on;
   if (!plan.summary.notes.empty()) value["notes"] = plan.summary.notes;
+  if (plan.summary.memory) value["memory"] = holding_to_value(*plan.summary.memory);
   if (plan.summary.predicted.has_value()) {
     value["predicted"] = prediction_to_value(*plan.summary.predicted);
   }

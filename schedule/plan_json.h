@@ -9,6 +9,7 @@
 //    "measured_on": "2 ranks on ..." (optional: the machine that the durations of ops were measured on),
 //    "notes": ["compute is stretched by 3.1 %: ..."] (optional: what a prediction of it rests on, on any
 //              machine),
+//    "memory": {"stage": 0, "parameters_bytes": 4096, ...} (optional: of a job's fullest rank, by kind),
 //    "predicted": {"step_us": 812.5, "exposed_us": 40, "lower_bound_us": 800, "gap": 0.015625},
 //    "buckets": [{"id": 0, "bytes": 8192, "elements": 2048, "gradients": ["fc2.weight.grad", ...],
 //                 "group": "dp", "collective": "all-reduce", "mode": "view", "pad_to_bytes": 1,
@@ -30,6 +31,7 @@
 #pragma once
 
 #include "base/units.h"
+#include "schedule/holding.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
@@ -62,6 +64,8 @@ struct PlanSummary {
   std::string what_if = {};  // how the machine differs from the cluster (models/costs/what_if.h)
   std::string measured_on = {};  // the machine that the durations of its ops come from; "" if none
   std::vector<std::string> notes = {};  // what must be known of these durations, one line each
+  // Of a job: what a rank of the fullest stage holds at its worst moment.
+  std::optional<Holding> memory = std::nullopt;
   friend bool operator==(const PlanSummary&, const PlanSummary&) = default;
 };
 

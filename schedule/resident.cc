@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "schedule/id_table.h"
@@ -113,13 +112,13 @@ class Adder {
         stage.moments += kAdam * ((tensor.numel + shards - 1) / shards);
         if (schedule_.merge.micro_steps > 1) {
           const std::int64_t of = schedule_.merge.sync == SyncPoint::EveryMicroStep ? shards : 1;
-          stage.sums +=
+          stage.accumulated +=
               Bytes((tensor.numel + of - 1) / of * element_size(schedule_.merge.dtype).count());
         }
         if (copied_.at(tensor.id) != 0 && !divides_parameters()) stage.copies += whole;
         return;
       case TensorKind::OptimizerState:
-        stage.state += part;
+        stage.optimizer += part;
         return;
       case TensorKind::MergedGradient:
       case TensorKind::Activation:
@@ -176,20 +175,6 @@ Resident ResidentTensors::of(const Schedule& schedule) const {
 
 Resident resident(const Program& program, const Schedule& schedule) {
   return ResidentTensors(program).of(schedule);
-}
-
-std::string describe(const Resident& kept) {
-  const std::vector<std::pair<std::string, Bytes>> parts = {{"parameters", kept.parameters},
-                                                            {"gradients", kept.gradients},
-                                                            {"sums of micro-steps", kept.sums},
-                                                            {"copies in buckets", kept.copies},
-                                                            {"optimizer state", kept.state}};
-  std::string text;
-  for (const auto& [name, bytes] : parts) {
-    if (bytes > Bytes())
-      text += (text.empty() ? "" : ", ") + name + " " + dovetail::to_string(bytes);
-  }
-  return text;
 }
 
 }  // namespace dovetail::schedule

@@ -1,7 +1,7 @@
 // What a rank keeps of a plan's tensors all step long, activations aside: what must fit at the very least.
 //
 //   const Resident kept = resident(program, schedule);      // of the fullest pipeline stage
-//   kept.parameters, .gradients, .sums, .copies, .state, .total()
+//   kept.parameters, .gradients, .accumulated, .copies, .optimizer, .total()
 //   ResidentTensors of_program(program);                    // of many Schedules: of_program.of(schedule)
 //
 // FSDP (ParameterSync::EachUse) divides parameters and gradients of reduce-scattered buckets, and frozen blocks, over their
@@ -14,23 +14,20 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "base/units.h"
+#include "schedule/holding.h"
 #include "schedule/id_table.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
 namespace dovetail::schedule {
 
-struct Resident {
-  std::int32_t stage = 0;
-  Bytes parameters, gradients, sums, copies, state;
-  Bytes
-      moments;  // what Adam would keep besides, two numbers of f32 for each gradient's element, divided as state is;
-                // not in total()
-  [[nodiscard]] Bytes total() const { return parameters + gradients + sums + copies + state; }
+struct Resident : Holding {
+  // What Adam would keep besides, two numbers of f32 for each gradient's element, divided as the optimizer's state is; not in
+  // total().
+  Bytes moments = {};
   friend bool operator==(const Resident&, const Resident&) = default;
 };
 
@@ -61,8 +58,5 @@ class ResidentTensors {
 
 // REQUIRES: the Schedule is one of the Program.
 Resident resident(const Program& program, const Schedule& schedule);
-
-// "parameters 2 GiB, gradients 2 GiB and their copies in buckets 2 GiB".
-std::string describe(const Resident& kept);
 
 }  // namespace dovetail::schedule

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -180,25 +181,25 @@ std::string job_target_list() {
   return list;
 }
 
-std::vector<std::string> job_targets_of(const jobs::Job& job) {
-  struct Found {
-    bool is_other = false;
-    std::size_t losses = 0;
-    std::string id;
-  };
-  std::vector<Found> found;
+std::vector<JobTarget> job_targets_of(const jobs::Job& job) {
+  std::vector<JobTarget> found;
   for (const std::string& id : job_targets()) {
     try {
-      const JobExport result = export_job(id, job, {});
-      found.push_back({result.as_run.as != job.as, result.losses.size(), id});
+      JobExport result = export_job(id, job, {});
+      JobTarget& target = found.emplace_back();
+      target = {.id = id, .as_run = std::move(result.as_run)};
+      for (JobLoss& loss : result.losses) target.given_up.push_back(std::move(loss.what));
     } catch (const InputError&) {  // not by this one
     }
   }
-  std::ranges::stable_sort(found, {},
-                           [](const Found& one) { return std::pair(one.is_other, one.losses); });
-  std::vector<std::string> ids;
-  for (Found& one : found) ids.push_back(std::move(one.id));
-  return ids;
+  // What nobody is named for and divides parameters is FSDP2's.
+  const bool is_fsdp = job.as == jobs::RunBy::Any && job.zero == jobs::Zero::Parameters;
+  const jobs::RunBy own = is_fsdp ? jobs::RunBy::Fsdp : job.as;
+  std::ranges::stable_sort(found, {}, [&](const JobTarget& one) {
+    return std::tuple(job.as != jobs::RunBy::Any && one.as_run.as != own, one.given_up.size(),
+                      one.as_run.as != own);
+  });
+  return found;
 }
 
 }  // namespace dovetail::frameworks

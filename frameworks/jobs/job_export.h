@@ -37,7 +37,8 @@ struct JobExport {
   std::optional<Duration> asked =
       std::nullopt;  // predicted steps, where there is a machine: of the job, and
   std::optional<Duration> there = std::nullopt;  // of as_run: asked + all losses
-  Bytes memory_asked = {}, memory_there = {};  // of the fullest rank, each by the rules of its own Job::as
+  Bytes memory_asked = {},
+        memory_there = {};  // of the fullest rank, each by the rules of its own Job::as
   std::vector<std::string> notes = {};
   std::string paste = {};  // the line that uses the file; "FILE" stands for its name
 };
@@ -64,7 +65,15 @@ JobExport export_job(std::string_view target, jobs::Job job, const JobExportOpti
 // "torchtitan", ...
 std::vector<std::string> job_targets();
 std::string job_target_list();  // with commas
-// Those that can run the job; first the one in whose words it was said, then those that give up less.
-std::vector<std::string> job_targets_of(const jobs::Job& job);
+
+// Who can run the job, and the job that it then runs.
+struct JobTarget {
+  std::string id;
+  jobs::Job as_run;
+  std::vector<std::string> given_up =
+      {};  // in the words of JobLoss::what; empty: it runs the job as it is
+};
+// First those whose ways the job has (Job::as), then those that give up less.
+std::vector<JobTarget> job_targets_of(const jobs::Job& job);
 
 }  // namespace dovetail::frameworks

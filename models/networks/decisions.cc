@@ -18,6 +18,7 @@ std::string data_parallel_text(const Job& job) {
   const bool reduces_each =
       job.zero >= Zero::Gradients && job.layout.pp == 1 && job.micro_batches() > 1;
   const std::string sync = reduces_each ? ",sync=every" : "";
+  if (!has_copies(job)) return "no-overlap";
   switch (job.zero) {
     case Zero::Nothing:
       if (!job.overlap_gradients) return "no-overlap";

@@ -6,7 +6,7 @@
 //
 // zero=0: PyTorch DDP's buckets, or with as=megatron its own, of 40 million parameters. zero=1 and 2:
 // reduce-scattered buckets of that size, updates of shards, parameters gathered beside the next forward. zero=3: FSDP2,
-// layer by layer. Sources: the presets of frameworks/.
+// layer by layer. Where no gradient has a second copy: one bucket that nobody packs. Sources: the presets of frameworks/.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -202,12 +202,18 @@ bool is_recomputed_by_op(const Job& job, std::int64_t layer) {
   return job.recompute == Recompute::Op && !has_experts(job.model, layer);
 }
 
+bool has_copies(const Job& job) {
+  const Layout& l = job.layout;
+  if (l.replicas() * l.cp > 1) return true;
+  return job.model.experts && l.stage_ranks() > l.ep * l.etp && (l.ep > 1 || l.etp != l.tp);
+}
+
 void complete(Job& job, const std::string& where) { Checker(job, where).run(); }
 
 Job in_effect(Job job) {
   const Job plain{.model = job.model};
   Layout& l = job.layout;
-  const bool is_alone = l.replicas() * l.cp == 1 && !job.model.experts;
+  const bool is_alone = !has_copies(job);
   if (is_alone) job.zero = Zero::Nothing;
   const bool is_whole = job.zero == Zero::Nothing;
   const bool is_divided = job.zero == Zero::Parameters;

@@ -122,7 +122,7 @@ struct Job {
   double expert_imbalance = 1;  // tokens of the busiest rank against the mean
   bool flash = true;            // attention in one kernel that keeps no scores
   Kernels kernels = Kernels::Fused;
-  RunBy as = RunBy::Any;        // of a job in a framework's words that framework
+  RunBy as = RunBy::Any;                // of a job in a framework's words that framework
   std::vector<std::string> notes = {};  // options that matter and are not modelled, one line each
 
   // How often forward and backward run before an update.
@@ -142,6 +142,9 @@ std::vector<std::int64_t> layers_of_stages(const Job& job);
 bool is_recomputed(const Job& job, std::int64_t layer);
 // Whether it computes the layer again op by op; one with experts counts as kept.
 bool is_recomputed_by_op(const Job& job, std::int64_t layer);
+
+// Whether any gradient has a copy on another rank, with which it is reduced; without one nothing is bucketed or divided.
+bool has_copies(const Job& job);
 
 // Fills what was not said (batch.global: one micro-batch per replica and stage) and checks the rest. Throws
 // InputError, which begins with `where` and names the option: degrees that do not divide heads, layers,

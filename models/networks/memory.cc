@@ -118,7 +118,10 @@ class Counter {
 
   std::vector<StageMemory> run() const {
     std::vector<StageMemory> found;
-    for (std::size_t stage = 0; stage < stages_.size(); ++stage) found.push_back(count(stage));
+    for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
+      found.push_back(count(stage));
+      found.back().stage = static_cast<std::int32_t>(stage);
+    }
     return found;
   }
 
@@ -435,13 +438,6 @@ bool fits(const Job& job, Bytes capacity) {
 
 }  // namespace
 
-Bytes StageMemory::allocated() const {
-  return parameters + gradients + master + optimizer + activations + logits + working + gathered +
-         buffers;
-}
-Bytes StageMemory::reserved() const { return allocated() + fragmentation; }
-Bytes StageMemory::total() const { return reserved() + outside; }
-
 MemoryRules memory_rules(const Job& job) {
   const bool is_megatron = job.as == RunBy::Megatron;
   const bool is_deepspeed = job.as == RunBy::Deepspeed;
@@ -453,33 +449,17 @@ MemoryRules memory_rules(const Job& job) {
 }
 
 std::vector<StageMemory> memory_of(const Job& job, const MemoryRules& rules) {
-  return Counter(job, rules).run();
+  const Job done = in_effect(job);
+  return Counter(done, rules).run();
 }
-std::vector<StageMemory> memory_of(const Job& job) { return memory_of(job, memory_rules(job)); }
+std::vector<StageMemory> memory_of(const Job& job) {
+  return memory_of(job, memory_rules(in_effect(job)));
+}
 
 std::size_t fullest(const std::vector<StageMemory>& stages) {
   DOVETAIL_CHECK(!stages.empty()) << "a job without stages";
   const auto most = std::ranges::max_element(stages, {}, &StageMemory::total);
   return static_cast<std::size_t>(most - stages.begin());
-}
-
-std::string describe(const StageMemory& memory) {
-  std::vector<std::pair<std::string, Bytes>> parts = {
-      {"parameters", memory.parameters},   {"gradients", memory.gradients},
-      {"master copy", memory.master},      {"optimizer", memory.optimizer},
-      {"activations", memory.activations}, {"logits", memory.logits},
-      {"working", memory.working},         {"gathered parameters", memory.gathered},
-      {"buffers", memory.buffers},         {"fragmentation", memory.fragmentation},
-      {"context and NCCL", memory.outside}};
-  std::ranges::stable_sort(parts, std::greater(), &std::pair<std::string, Bytes>::second);
-  std::string text = dovetail::to_string(memory.total());
-  const char* separator = ": ";
-  for (const auto& [name, bytes] : parts) {
-    if (bytes == Bytes()) break;
-    text += separator + name + " " + dovetail::to_string(bytes);
-    separator = ", ";
-  }
-  return text;
 }
 
 std::optional<std::string> smallest_change(const Job& job, Bytes capacity) {

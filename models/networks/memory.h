@@ -39,6 +39,7 @@
 #include "base/units.h"
 #include "base/words.h"
 #include "models/networks/job.h"
+#include "schedule/holding.h"
 
 namespace dovetail::jobs {
 
@@ -65,18 +66,10 @@ MemoryRules memory_rules(const Job& job);
 enum class Moment { Activations, Gradients, Update };
 constexpr auto words_of(Moment) { return words("activations", "gradients", "update"); }
 
-struct StageMemory {
+struct StageMemory : schedule::Holding {
   Moment moment = Moment::Activations;
-  Bytes parameters, gradients, master, optimizer;
-  Bytes activations, logits, working, gathered, buffers;
-  Bytes fragmentation;
-  Bytes outside;
-  Bytes kept;  // activations of one micro-batch, part of `activations`
-  Bytes sums;  // gradients that come with the first backward and go with the update
-
-  [[nodiscard]] Bytes allocated() const;  // what tensors take
-  [[nodiscard]] Bytes reserved() const;   // with what the allocator cannot use
-  [[nodiscard]] Bytes total() const;      // what the device must have
+  Bytes kept = {};  // activations of one micro-batch, part of `activations`
+  Bytes sums = {};  // gradients that come with the first backward and go with the update
   friend bool operator==(const StageMemory&, const StageMemory&) = default;
 };
 
@@ -86,9 +79,6 @@ std::vector<StageMemory> memory_of(const Job& job);
 
 // The stage that needs most. REQUIRES: stages is not empty.
 std::size_t fullest(const std::vector<StageMemory>& stages);
-
-// "61.3 GiB: parameters 4.1 GiB, activations 30.2 GiB, ...", the largest parts first.
-std::string describe(const StageMemory& memory);
 
 // The first single change of the job that fits, in text.h's words: from those that cost least time to those
 // that cost most, the world and the batch as they are. Nothing where none does or the job fits.

@@ -374,6 +374,8 @@ class ProgramWriter {
       op.dtype = job_.precision.gradient;
       op.effect = schedule::Update{.elementwise = job_.optimizer != Optimizer::Muon};
       for (const GroupId group : is_expert_.at(id) ? groups_.of_experts : groups_.of_dense) {
+        // Experts of which no other rank has a copy, beside layers that have one.
+        if (has_copies(job_) && program_.group(group).size() == 1) continue;
         program_.reductions.push_back({.gradient = gradient, .group = group});
       }
     }

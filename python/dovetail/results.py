@@ -244,13 +244,15 @@ class JobRow:
     model_flop_per_s_per_gpu: float
     mfu: Optional[float]  # share of the dense peak rate, 0 to 1; None where that is unknown
     peak_bytes: int  # memory of the fullest stage's rank
-    fits: bool  # into the device
+    fits: bool  # that, into the device
+    room: str  # "yes", "may" or "no": with where that may lie
+    said_by: Optional[str]  # the framework that can be told all of it; None where none can
     alike: bool  # too close to the best for public measurements to bear out the order
     stages: Tuple[Stage, ...] = field(repr=False, default=())
 
     def __repr__(self) -> str:
         mfu = "" if self.mfu is None else f", MFU {100 * self.mfu:.1f} %"
-        fit = "" if self.fits else ", does not fit"
+        fit = {"yes": "", "may": ", may fit", "no": ", does not fit"}[self.room]
         return f"JobRow({self.change!r}, {_ms(self.step_us)}{mfu}, {self.peak_bytes / 2**30:.1f} GiB{fit})"
 
 
@@ -278,7 +280,7 @@ class JobExploration(OnMachine):
 
     @property
     def best(self) -> Optional[JobRow]:
-        """The fastest that fits; None where none does."""
+        """What to take: it fits, a framework can be told it, and it can be told from the others; None where there is none."""
         at = self.document["best"]
         return None if at is None else _job_row(self.document["rows"][at])
 

@@ -47,6 +47,25 @@ INSTANTIATE_TEST_SUITE_P(
                       testing::kShortLlama + ":pp=2,dp=4,zero=1,gbs=72,seq=2048",
                       "qwen3_0.6b:pp=2,dp=4,zero=1,gbs=72,seq=2048"));
 
+// Tensor-parallel ranks have weights of their own: no kernel packs a gradient.
+TEST(LowerJobTest, NothingIsCopiedWhereThereIsNoSecondReplica) {
+  const models::Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models");
+  const auto copies = [&](const std::string& keys) {
+    const auto [program, costs] = lower_job(jobs::parse_job(testing::kShortLlama + keys), cluster);
+    std::int64_t found = 0;
+    for (const schedule::RankProgram& role : program.roles) {
+      for (const schedule::Command& command : role.commands) {
+        found += std::holds_alternative<schedule::Copy>(command.action) ? 1 : 0;
+      }
+    }
+    return found;
+  };
+  EXPECT_EQ(copies(":tp=8,gbs=1,seq=1024"), 0);
+  EXPECT_EQ(copies(":tp=4,pp=2,gbs=4,seq=1024,zero=1"), 0);
+  EXPECT_EQ(copies(":gbs=1,seq=1024,zero=3"), 0);
+  EXPECT_GT(copies(":dp=8,gbs=8,seq=1024"), 0);
+}
+
 // Collectives that leave the compute stream meet those of the other ranks in every order of a pipeline.
 TEST(LowerJobTest, EveryOrderIsLegalWithItsCollectivesAsync) {
   const models::Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models");

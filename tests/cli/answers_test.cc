@@ -218,7 +218,9 @@ TEST_F(AnswersTest, WhatDoesNotFitIsNoAdvice) {
       " --job qwen3_0.6b:dp_shard=8,gbs=8,seq=512 --cluster " + path("small.json");
   const std::string plan = ask("plan" + job).output;
   EXPECT_THAT(plan, StartsWith("set:   nothing: this job does not fit\n"));
-  EXPECT_THAT(plan, ContainsRegex("\nthis job does not fit: a rank needs [^\n]+ GiB: "));
+  EXPECT_THAT(
+      plan,
+      ContainsRegex("\nthis job does not fit: a rank needs [^\n]+ GiB \\([^\n]+ GiB by public"));
   const std::string jobs = ask("explore" + job).output;
   EXPECT_THAT(
       jobs, StartsWith("set:   nothing: no variant fits into memory\ngives: the smallest takes "));

@@ -113,7 +113,66 @@ TEST(ExploreJobTest, WhatDoesNotFitIsNeverBest) {
   const auto document = nlohmann::ordered_json::parse(out.str());
   EXPECT_EQ(document["kind"], "jobs");
   EXPECT_TRUE(document["best"].is_null());
-  for (const auto& row : document["rows"]) EXPECT_FALSE(row["fits"]);
+  for (const auto& row : document["rows"]) {
+    EXPECT_EQ(row["room"], "no");
+    EXPECT_FALSE(row["fits"]);
+    EXPECT_LT(row["peak_interval"]["low_bytes"], row["peak_bytes"]);
+  }
+}
+
+nlohmann::ordered_json explored_json(const std::string& job, const std::string& cluster) {
+  ExploreOptions options = options_of(job, cluster);
+  options.document.json = true;
+  std::ostringstream out;
+  EXPECT_EQ(explore(options, out), 0);
+  return nlohmann::ordered_json::parse(out.str());
+}
+
+// A world of one rank is a layout, however it is said.
+TEST(ExploreJobTest, OneGpuIsALayout) {
+  for (const char* const keys :
+       {":dp=1,gbs=1", ":gbs=1", ":tp=1,gbs=1", ":dp=1,gbs=1,lora=4", ":gbs=2"}) {
+    const auto found = explored_json(kTiny + keys, "h100x1");
+    EXPECT_EQ(found["world_size"], 1) << keys;
+    EXPECT_EQ(found["idle_ranks"], 0) << keys;
+    ASSERT_TRUE(found["best"].is_number()) << keys;
+    EXPECT_EQ(found["rows"][0]["path"][0]["change"], "as asked") << keys;
+  }
+}
+
+TEST(ExploreJobTest, RanksWithoutWorkAreSaid) {
+  const std::string note = "6 ranks of the machine are idle: the job has 2";
+  EXPECT_EQ(explored_json(kTiny + ":tp=2,gbs=2", "h100x8")["idle_ranks"], 6);
+  EXPECT_THAT(explored(kTiny + ":tp=2,gbs=2", "h100x8"), HasSubstr(note));
+  EXPECT_THAT(explored(kTiny + ":tp=2,dp=4,gbs=8", "h100x8"), Not(HasSubstr("idle")));
+  PlanOptions options;
+  options.inputs.data_dir = DOVETAIL_DATA_DIR;
+  options.inputs.cluster = "h100x8";
+  options.job = kTiny + ":tp=2,gbs=2";
+  std::ostringstream out;
+  plan(options, out);
+  EXPECT_THAT(out.str(), HasSubstr(note));
+}
+
+// "set:" and "too little to tell" are never in one answer.
+TEST(ExploreJobTest, NothingIsSetWhereItIsTooLittleToTell) {
+  const std::string text =
+      explored(testing::kShortLlama + ":dp_shard=8,gbs=32,mbs=4,seq=2048", "h100x8");
+  EXPECT_THAT(text, ::testing::StartsWith("set:   nothing: too little to tell\n"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("gives: [^\n]+"));
+  EXPECT_THAT(text, HasSubstr("the fastest"));
+  EXPECT_THAT(text, HasSubstr("best: as asked\n"));
+}
+
+TEST(ExploreJobTest, WhatIsFasterAndNobodySaysIsNamed) {
+  const std::string job = testing::kShortLlama + ":tp=2,pp=2,dp=2,vp=2,gbs=16,seq=1024";
+  const std::string text = explored(job, "h100x8");
+  EXPECT_THAT(text, ::testing::ContainsRegex("faster, but no framework says it: [^\n]*schedule=z"));
+  EXPECT_THAT(text, HasSubstr("nobody says it"));
+  for (const auto& row : explored_json(job, "h100x8")["rows"]) {
+    const bool splits = row["job"].get<std::string>().find("schedule=z") != std::string::npos;
+    EXPECT_EQ(row["said_by"].is_null(), splits) << row["change"];
+  }
 }
 
 TEST(ExploreJobTest, PartsOfAStageAddUpToItsStep) {
@@ -133,7 +192,7 @@ TEST(ExploreJobTest, PartsOfAStageAddUpToItsStep) {
 
 // The same step by its plan file: the same parts, in words and as JSON.
 TEST(ExploreJobTest, ThePlanOfAJobHasTheSameStages) {
-  const std::string job = kTiny + ":tp=2,pp=2,dp=2,gbs=8";
+  const std::string job = kTiny + ":tp=2,pp=2,dp=2,gbs=8,as=megatron";
   const std::string file = (std::filesystem::temp_directory_path() /
                             ("dovetail_stages_" + std::to_string(getpid()) + ".json"))
                                .string();
@@ -243,7 +302,9 @@ TEST(ExportJobTest, PricesWhatIsGivenUp) {
   std::ostringstream unpriced;
   export_plan(options, unpriced);
   EXPECT_THAT(unpriced.str(), HasSubstr("given up: reshard=no, yes there: "));
-  EXPECT_THAT(unpriced.str(), Not(HasSubstr("predicted")));
+  EXPECT_THAT(unpriced.str(), Not(HasSubstr("predicted (simulated)")));
+  EXPECT_THAT(unpriced.str(), ::testing::ContainsRegex("predicted memory [0-9.]+ GiB a rank as it "
+                                                       "is run there, [0-9.]+ GiB as asked\n"));
   std::filesystem::remove(path);
 }
 

@@ -20,13 +20,17 @@
 #include "frameworks/jobs/job_source.h"
 #include "models/networks/text.h"
 #include "tests/cli/tool.h"
+#include "tests/support/drawn_jobs.h"
 #include "tests/support/errors.h"
 #include "tests/support/golden.h"
 
 namespace dovetail::frameworks {
 namespace {
 
+using dovetail::testing::Drawn;
+using dovetail::testing::drawn_job;
 using dovetail::testing::error_of;
+using dovetail::testing::kAnyKey;
 using jobs::Job;
 using ::testing::Contains;
 using ::testing::ElementsAre;
@@ -87,69 +91,6 @@ void expect_same(const Job& here, const Job& there) {
   EXPECT_TRUE(as_work(here) == as_work(there));
 }
 
-// A key and the values that are drawn for it; the first is what it is by itself.
-struct Drawn {
-  std::string key;
-  std::vector<std::string> values;
-};
-
-// A job of these keys; nothing where they do not go together.
-std::optional<Job> drawn_job(Random& random, const std::vector<std::string>& models,
-                             const std::vector<Drawn>& keys) {
-  const auto any_of = [&random](const std::vector<std::string>& values) {
-    const auto last = static_cast<std::int64_t>(values.size()) - 1;
-    return values[static_cast<std::size_t>(random.between(0, last))];
-  };
-  std::string text = any_of(models) + ":seq=4096";
-  for (const Drawn& one : keys) {
-    if (one.key == "zero" || random.between(0, 2) > 0)
-      text += "," + one.key + "=" + any_of(one.values);
-  }
-  try {
-    return jobs::parse_job(text);
-  } catch (const InputError&) {
-    return std::nullopt;
-  }
-}
-
-// All keys, of which many jobs are refused and most lose something.
-const std::vector<Drawn> kAnything = {
-    {"dp", {"1", "2", "4"}},
-    {"dp_shard", {"1", "2", "8"}},
-    {"tp", {"1", "2", "4"}},
-    {"sp", {"yes", "no"}},
-    {"cp", {"1", "2"}},
-    {"ep", {"1", "2", "4"}},
-    {"etp", {"1", "2"}},
-    {"pp", {"1", "2", "4"}},
-    {"vp", {"1", "2", "3"}},
-    {"schedule", {"1f1b", "sequential", "zero-bubble", "zbv"}},
-    {"mbs", {"1", "2"}},
-    {"gbs", {"96", "192"}},
-    {"dtype", {"bf16", "f32", "f16"}},
-    {"optimizer", {"adam", "sgd", "muon"}},
-    {"lora", {"0", "0", "16"}},
-    {"lora_on", {"attention", "all-linear"}},
-    {"grads", {"f32", "bf16", "f16"}},
-    {"reduce", {"f32", "bf16", "f16"}},
-    {"products", {"own", "tf32", "fp8", "fp4"}},
-    {"master", {"4", "2", "0"}},
-    {"states", {"8", "6", "4", "2"}},
-    {"recompute", {"none", "selective", "op", "full"}},
-    {"recompute_layers", {"0", "1", "5", "9"}},
-    {"zero", {"0", "1", "2", "3"}},
-    {"reshard", {"yes", "no"}},
-    {"prefetch", {"1", "0", "2"}},
-    {"bucket", {"25MiB", "100MB", "7B"}},
-    {"overlap_grads", {"yes", "no"}},
-    {"overlap_params", {"yes", "no"}},
-    {"async_tp", {"no", "yes"}},
-    {"exchange", {"all-gather", "ring"}},
-    {"imbalance", {"1", "1.25"}},
-    {"flash", {"yes", "no"}},
-    {"kernels", {"fused", "eager"}},
-};
-
 const std::vector<std::string> kModels = {"llama3_8b",   "qwen3_0.6b",   "gpt3_175b",
                                           "gpt_oss_20b", "mixtral_8x7b", "deepseek_v3"};
 
@@ -159,7 +100,7 @@ TEST_F(JobExportTest, WhateverIsWrittenReadsBackAsWasSaid) {
   Random random(37);
   std::map<std::string, int> done;
   for (int draw = 0; draw < 600; ++draw) {
-    const std::optional<Job> job = drawn_job(random, kModels, kAnything);
+    const std::optional<Job> job = drawn_job(random, kModels, kAnyKey);
     if (!job) continue;
     for (const std::string& target : job_targets()) {
       SCOPED_TRACE(target + " " + jobs::to_string(*job));
@@ -376,11 +317,16 @@ TEST_F(JobExportTest, WhatCannotBeRunIsRefusedInOneLine) {
 }
 
 TEST_F(JobExportTest, TargetsAreThoseThatCanRunItBestFirst) {
-  EXPECT_THAT(job_targets_of(load_job("llama3_8b:dp=4,tp=2,zero=1")),
-              ElementsAre("megatron", "deepspeed"));
-  EXPECT_THAT(job_targets_of(load_job("llama3_8b:dp_shard=8,prefetch=2,cp=2")),
+  const auto targets_of = [](const std::string& job) {
+    std::vector<std::string> ids;
+    for (const JobTarget& target : job_targets_of(load_job(job))) ids.push_back(target.id);
+    return ids;
+  };
+  EXPECT_THAT(targets_of("llama3_8b:dp=4,tp=2,zero=1"), ElementsAre("megatron", "deepspeed"));
+  EXPECT_THAT(targets_of("llama3_8b:dp_shard=8,prefetch=2,cp=2"),
               ElementsAre("fsdp2", "torchtitan", "megatron"));
-  EXPECT_THAT(job_targets_of(load_job("vit_b16:dp=4,pp=2")), IsEmpty());
+  EXPECT_THAT(targets_of("llama3_8b:dp_shard=8,as=megatron").front(), "megatron");
+  EXPECT_THAT(targets_of("vit_b16:dp=4,pp=2"), IsEmpty());
 }
 
 // Hybrid shards of eight layers ahead of each other, on models of four layers (tests/frameworks/check_fsdp2_job.py).

@@ -49,8 +49,7 @@ Schedule one_bucket(Collective collective) {
 TEST(ResidentTest, AllReducedBucketsLeaveEverythingWhole) {
   EXPECT_EQ(
       resident(two_layers(), one_bucket(Collective::AllReduce)),
-      (Resident{
-          .parameters = mib(12), .gradients = mib(12), .state = mib(12), .moments = mib(24)}));
+      (Resident{{.parameters = mib(12), .gradients = mib(12), .optimizer = mib(12)}, mib(24)}));
 }
 
 TEST(ResidentTest, CopiesAndSumsOfMicroStepsAreSecondGradients) {
@@ -59,7 +58,7 @@ TEST(ResidentTest, CopiesAndSumsOfMicroStepsAreSecondGradients) {
   schedule.merge.micro_steps = 4;
   const Resident kept = resident(two_layers(), schedule);
   EXPECT_EQ(kept.copies, mib(12));
-  EXPECT_EQ(kept.sums, mib(12));
+  EXPECT_EQ(kept.accumulated, mib(12));
   EXPECT_EQ(kept.total(), mib(60));
 }
 
@@ -79,14 +78,12 @@ TEST(ResidentTest, FrozenBlocksAreDividedAndTheLargestIsThereWhole) {
 
 TEST(ResidentTest, ShardedUpdatesDivideStateAndFsdpAlsoTheRest) {
   Schedule schedule = one_bucket(Collective::ReduceScatter);
-  EXPECT_EQ(
-      resident(two_layers(), schedule),
-      (Resident{.parameters = mib(12), .gradients = mib(12), .state = mib(3), .moments = mib(6)}));
+  EXPECT_EQ(resident(two_layers(), schedule),
+            (Resident{{.parameters = mib(12), .gradients = mib(12), .optimizer = mib(3)}, mib(6)}));
   schedule.parameters = ParameterSync::EachUse;
   EXPECT_EQ(
       resident(two_layers(), schedule),
-      (Resident{
-          .parameters = mib(3 + 12), .gradients = mib(3), .state = mib(3), .moments = mib(6)}));
+      (Resident{{.parameters = mib(3 + 12), .gradients = mib(3), .optimizer = mib(3)}, mib(6)}));
 }
 
 // Of 12 MiB of parameters those that are kept from forward to backward are there whole.
@@ -111,16 +108,9 @@ TEST(ResidentTest, BlocksThatAreNotReshardedAreThereTogether) {
 TEST(ResidentTest, OfStagesTheFullestCounts) {
   Program program = two_layers();
   program.stages = 2;
-  EXPECT_EQ(resident(program, one_bucket(Collective::AllReduce)), (Resident{.stage = 1,
-                                                                            .parameters = mib(8),
-                                                                            .gradients = mib(8),
-                                                                            .state = mib(8),
-                                                                            .moments = mib(16)}));
-}
-
-TEST(ResidentTest, IsToldPartByPart) {
-  EXPECT_EQ(describe({.parameters = mib(2), .copies = mib(1)}),
-            "parameters 2 MiB, copies in buckets 1 MiB");
+  EXPECT_EQ(resident(program, one_bucket(Collective::AllReduce)),
+            (Resident{{.stage = 1, .parameters = mib(8), .gradients = mib(8), .optimizer = mib(8)},
+                      mib(16)}));
 }
 
 }  // namespace

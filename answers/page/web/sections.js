@@ -200,7 +200,8 @@ function stagesSection(stages) {
 function jobsSection(jobs) {
   const gib = (count) => (count / 2 ** 30).toFixed(1);
   const busiest = (row) => row.stages.reduce((least, stage) => (stage.bubble_us < least.bubble_us ? stage : least));
-  const verdict = (row, index) => (row.fits ? (index === jobs.best ? "best" : row.alike ? "alike" : "") : "does not fit");
+  const verdict = (row, index) => (row.room === "no" ? "does not fit" : [index === jobs.best ? "best" : row.alike ? "alike" : "",
+    row.said_by === null ? "nobody says it" : "", row.room === "may" ? "may fit" : ""].filter((word) => word).join(", "));
   const bars = jobs.rows.map((row) => ({name: row.change, parts: partsOf(busiest(row), row.stages)}));
   const stages = jobs.best === null ? [] : jobs.rows[jobs.best].stages;
   return section("jobs", "Every job that was tried", [

@@ -103,6 +103,20 @@ TEST(JobProgramTest, TransformerEngineMultipliesExpertsOneByOneInBf16) {
   EXPECT_EQ(separate_in("mixtral_8x7b:ep=8,dp=8", "megatron"), 0);  // one expert on each rank
 }
 
+// Experts that each rank has for itself, beside layers that all have.
+TEST(JobProgramTest, GradientsWithoutASecondCopyAreNotReduced) {
+  const Job job = parse_job("mixtral_8x7b:ep=8,dp=8,gbs=8");
+  ASSERT_TRUE(has_copies(job));
+  const schedule::Program program = program_of(job);
+  EXPECT_FALSE(program.reductions.empty());
+  for (const schedule::Reduction& one : program.reductions) {
+    EXPECT_EQ(program.group(one.group).size(), 8);
+    EXPECT_EQ(program.tensor(one.gradient).name.find("experts"), std::string::npos);
+  }
+  EXPECT_FALSE(has_copies(parse_job("mixtral_8x7b:tp=8,etp=8,gbs=1")));
+  EXPECT_TRUE(has_copies(parse_job("mixtral_8x7b:tp=8,gbs=1")));
+}
+
 TEST_P(JobProgramTest, ForwardHasTheFlopOfItsTokens) {
   const Job job = shortened(GetParam());
   if (job.model.experts) GTEST_SKIP() << "of experts each rank has those that are sent to it";
