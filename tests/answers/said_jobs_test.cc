@@ -106,9 +106,8 @@ TEST_F(SaidJobsTest, TheLineTheFileAndWhatIsGivenUpTakeTheSameStepAndMemory) {
   const std::vector<testing::Drawn> any = few_ranks();
   const std::vector<testing::Drawn> usual = usual_keys();
   while (drawn < enough) {
-    const std::optional<Job> job =
-        testing::drawn_job(random, {testing::kShortLlama, "qwen3_0.6b"},
-                           drawn % 2 == 0 ? any : usual);
+    const std::optional<Job> job = testing::drawn_job(random, {testing::kShortLlama, "qwen3_0.6b"},
+                                                      drawn % 2 == 0 ? any : usual);
     if (!job || job->layout.world() > 8) continue;
     ++drawn;
     for (const auto& [target, end] : kEnds) {
