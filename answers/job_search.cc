@@ -111,6 +111,7 @@ class JobClimb {
       if (is_close(found_.rows[i], found_.rows[*found_.fastest])) close.push_back(i);
     }
     if (!found_.fastest) return;
+    keep_what_is_told_from_asked(close);
     const auto changes = [&](std::size_t i) { return found_.rows[i].path.size(); };
     const std::size_t fewest = changes(*std::ranges::min_element(close, {}, changes));
     std::erase_if(close, [&](std::size_t i) { return changes(i) > fewest; });
@@ -122,6 +123,17 @@ class JobClimb {
       row.alike = &row != &found_.rows[*found_.best] && row.found.fits() != schedule::Fits::No &&
                   models::is_uncalibrated(cluster_) && is_close(row, found_.rows[*found_.best]);
     }
+  }
+
+  // Where the job as asked is none of these, what is set in its place has to be told apart from it as well.
+  void keep_what_is_told_from_asked(std::vector<std::size_t>& close) const {
+    const auto asked = std::ranges::find(found_.rows, kAsAsked, &JobRow::change);
+    if (asked == found_.rows.end() || asked->found.fits() == schedule::Fits::No) return;
+    const auto at = static_cast<std::size_t>(asked - found_.rows.begin());
+    if (std::ranges::find(close, at) != close.end()) return;
+    std::erase_if(close, [&](std::size_t i) {
+      return i != *found_.fastest && is_close(found_.rows[i], *asked);
+    });
   }
 
   // Whether their steps cannot be told apart.
