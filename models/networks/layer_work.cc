@@ -110,7 +110,8 @@ class LayerWriter {
   // A matrix product with weights, three ways; without the last one where they are frozen. Narrower weights that were
   // just gathered are cast both times: read, and written along their rows and their columns.
   void multiply(const GemmWork& y, bool trained) {
-    if (y.operands != schedule::Operands::Own && job_.zero == Zero::Parameters) {
+    if (y.operands != schedule::Operands::Own && job_.zero == Zero::Parameters &&
+        has_copies(job_)) {
       const std::int64_t written = y.operands == schedule::Operands::Fp8 ? 2 : 1;
       const Kernel cast =
           MemoryWork{.bytes = Bytes(y.count * y.n * y.k * (element() + written)), .flop = Flop(0)};

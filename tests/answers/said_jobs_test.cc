@@ -99,7 +99,7 @@ Job run_there(Job job, const Job& as_run) {
 }
 
 TEST_F(SaidJobsTest, TheLineTheFileAndWhatIsGivenUpTakeTheSameStepAndMemory) {
-  const std::size_t enough = testing::is_long_run() ? 2000 : 200;
+  const std::size_t enough = testing::is_long_run() ? 1000 : 200;
   Random random(11);
   std::map<std::string, std::size_t> done, whole;
   std::size_t drawn = 0;
