@@ -281,20 +281,28 @@ bool JsonObject::has(std::string_view key) const {
   return value_.value_->contains(key);
 }
 
+std::optional<JsonValue> JsonObject::find(std::string_view key) const {
+  const auto entry = value_.value_->find(key);
+  if (entry == value_.value_->end()) return std::nullopt;
+  return JsonValue(&*entry, value_.file_, value_.path_ + "/" + escape_pointer(key));
+}
+
 JsonValue JsonObject::at(std::string_view key) {
   known_.insert(std::string(key));
-  const auto entry = value_.value_->find(key);
-  if (entry == value_.value_->end()) {
-    // The likely cause of a missing key is a misspelt one: name it.
-    std::vector<std::string> unknown;
-    for (const std::string& candidate : keys()) {
-      if (!known_.contains(candidate)) unknown.push_back(candidate);
-    }
-    const std::string near = nearest_word(key, unknown);
-    value_.fail("missing key \"" + std::string(key) + "\"" +
-                (near.empty() ? "" : "; is \"" + near + "\" a misspelling of it?"));
+  std::optional<JsonValue> found = find(key);
+  if (!found) missing(key);
+  return *std::move(found);
+}
+
+// The likely cause of a missing key is a misspelt one: name it.
+void JsonObject::missing(std::string_view key) const {
+  std::vector<std::string> unknown;
+  for (const std::string& candidate : keys()) {
+    if (!knows(candidate)) unknown.push_back(candidate);
   }
-  return JsonValue(&*entry, value_.file_, value_.path_ + "/" + escape_pointer(key));
+  const std::string near = nearest_word(key, unknown);
+  value_.fail("missing key \"" + std::string(key) + "\"" +
+              (near.empty() ? "" : "; is \"" + near + "\" a misspelling of it?"));
 }
 
 std::vector<std::string> JsonObject::keys() const {
@@ -309,10 +317,17 @@ void JsonObject::schema(std::string_view expected) {
   ignore("tool");
 }
 
+bool JsonObject::knows(std::string_view key) const {
+  return std::ranges::find(listed_, key) != listed_.end() || known_.contains(key);
+}
+
 void JsonObject::done() const {
-  const std::vector<std::string> known(known_.begin(), known_.end());
-  for (const std::string& key : keys()) {
-    if (known_.contains(key)) continue;
+  for (auto entry = value_.value_->begin(); entry != value_.value_->end(); ++entry) {
+    const std::string& key = entry.key();
+    if (knows(key)) continue;
+    std::set<std::string> all(known_.begin(), known_.end());
+    all.insert(listed_.begin(), listed_.end());
+    const std::vector<std::string> known(all.begin(), all.end());
     const std::string near = nearest_word(key, known);
     const JsonValue place(nullptr, value_.file_, value_.path_ + "/" + escape_pointer(key));
     std::string list;

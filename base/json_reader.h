@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -107,6 +108,12 @@ class JsonObject {
  public:
   explicit JsonObject(JsonValue value) : value_(std::move(value)) {}
 
+  // The value at a key; nothing: it is absent. The key is as known as it was.
+  [[nodiscard]] std::optional<JsonValue> find(std::string_view key) const;
+  // Makes these keys known. REQUIRES: the list lives for as long as the object is used.
+  void know(std::span<const std::string_view> keys) { listed_ = keys; }
+  // Throws: this key must be present.
+  [[noreturn]] void missing(std::string_view key) const;
   // Whether the key is present; asking makes it a known one.
   [[nodiscard]] bool has(std::string_view key) const;
   // The value at a key that must be present.
@@ -159,8 +166,11 @@ class JsonObject {
   [[nodiscard]] const JsonValue& value() const { return value_; }
 
  private:
+  [[nodiscard]] bool knows(std::string_view key) const;
+
   JsonValue value_;
   mutable std::set<std::string, std::less<>> known_;  // grows as keys are asked for
+  std::span<const std::string_view> listed_;          // known beside these
 };
 
 // A parsed document that owns its values.

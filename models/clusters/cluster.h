@@ -56,6 +56,8 @@
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -138,6 +140,7 @@ Cluster cluster_from_json(JsonObject root);
 Cluster parse_cluster(const std::string& file_name, std::string_view text);
 std::string cluster_to_json(const Cluster& cluster);  // parse_cluster gives the same value back
 void save_cluster(const Cluster& cluster, const std::string& path);
+nlohmann::ordered_json cluster_schema();  // the JSON Schema of such a file
 
 // Whether a cluster of this name stands for machines of any number of nodes: it has a topology, and its name no number of
 // ranks ("h100"; "h200x8" is one machine).

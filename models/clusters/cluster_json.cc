@@ -1,283 +1,195 @@
 // Reads cluster files strictly, and writes them such that reading gives the same value back.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "base/error.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "models/clusters/cluster.h"
-#include "models/costs/cost_json.h"
+#include "models/costs/cost_fields.h"
 
-#include <array>
 #include <set>
 #include <utility>
 
 namespace dovetail::models {
 namespace {
 
-using nlohmann::ordered_json;
-using schedule::Collective;
-
-constexpr std::string_view kSchema = "dovetail.cluster/1";
 constexpr double kMostSkew = 100;  // a rank a hundred times as late
+constexpr auto kRankCount = as_integer(1, kMostRanks);
+constexpr auto kMessageSize = as_integer(1, kMostBytes);
 
-// ---------------------------------------------------------------------------------- reading
+// ------------------------------------------------------------------------------ collectives
 
-CollectivePoint read_point(const JsonValue& value, Bytes previous) {
-  JsonObject object = value.object();
-  CollectivePoint point;
-  point.bytes = Bytes(object.integer("bytes", 1, kMostBytes));
-  if (point.bytes <= previous) {
-    object.at("bytes").fail(
-        "expected more than the size before it, " + std::to_string(previous.count()) +
-        " (sizes rise, each stands once), found " + std::to_string(point.bytes.count()));
-  }
-  point.isolated = positive_us(object, "isolated_us");
-  point.back_to_back = optional_us(object, "back_to_back_us");
-  point.p10 = optional_us(object, "p10_us");
-  point.p90 = optional_us(object, "p90_us");
-  object.done();
-  return point;
+constexpr auto kPointFields = fields<CollectivePoint>(
+    required("bytes", &CollectivePoint::bytes, kMessageSize, "of the message; sizes rise"),
+    required("isolated_us", &CollectivePoint::isolated, kMeasuredTime, "one at a time"),
+    optional("back_to_back_us", &CollectivePoint::back_to_back, kMeasuredTime, "in a queue"),
+    optional("p10_us", &CollectivePoint::p10, kMeasuredTime),
+    optional("p90_us", &CollectivePoint::p90, kMeasuredTime));
+
+void check_rise(const JsonValue& item, const std::vector<CollectivePoint>& before,
+                const CollectivePoint& point) {
+  if (before.empty() || point.bytes > before.back().bytes) return;
+  item.object().at("bytes").fail(
+      "expected more than the size before it, " + std::to_string(before.back().bytes.count()) +
+      " (sizes rise, each stands once), found " + std::to_string(point.bytes.count()));
 }
 
-MeasuredRange read_measured(JsonObject object) {
-  MeasuredRange range;
-  range.from = Bytes(object.integer("from_bytes", 1, kMostBytes));
-  range.to = Bytes(object.integer("to_bytes", range.from.count(), kMostBytes));
-  range.prior = object.string("prior");
-  object.done();
-  return range;
-}
+constexpr auto kMeasuredFields = fields<MeasuredRange>(
+    required("from_bytes", &MeasuredRange::from, kMessageSize),
+    required("to_bytes", &MeasuredRange::to, kMessageSize),
+    check([](JsonObject& object, const MeasuredRange& range, auto&) {
+      static_cast<void>(object.integer("to_bytes", range.from.count(), kMostBytes));
+    }),
+    required("prior", &MeasuredRange::prior, as_text(),
+             "name of the cluster that the other sizes are of"));
 
-CollectiveSeries read_series(const JsonValue& value) {
-  JsonObject object = value.object();
-  CollectiveSeries series;
-  series.collective = object.one_of<schedule::Collective>("collective");
-  series.ranks = object.integer("ranks", 1, kMostRanks);
-  optional_keys(object, {"nodes", "points", "measured", "link", "origin"});
-  series.link = object.string_or("link", series.link);
-  series.origin = object.string_or("origin", "");
-  if (object.has("measured")) series.measured = read_measured(object.object("measured"));
-  if (object.has("nodes")) series.nodes = object.integer("nodes", 1, kMostRanks);
-  if (object.has("points")) {
-    const JsonArray array = object.array("points");
-    if (array.size() < 2) {
-      array.value().fail("expected at least 2 points, found " + std::to_string(array.size()));
-    }
-    std::vector<CollectivePoint> points;
-    for (const JsonValue item : array) {
-      points.push_back(read_point(item, points.empty() ? Bytes(0) : points.back().bytes));
-    }
-    series.times = std::move(points);
-  } else if (object.has("alpha_us")) {
-    AlphaBeta line;
-    line.alpha = from_us(object.number("alpha_us", 0, kMostUs));
-    line.ns_per_byte = object.number("beta_ns_per_byte", 0, kMostUs);
-    series.times = line;
-  } else {
-    value.fail("expected \"points\", or \"alpha_us\" with \"beta_ns_per_byte\"; found neither");
-  }
-  object.done();
-  return series;
-}
-
-BytesPerSecond rate_of(JsonObject& object, std::string_view key) {
-  return BytesPerSecond(object.number(key, kLeastRate, kMostRate));
-}
-
-EnvelopePoint read_envelope(const JsonValue& value, const std::vector<EnvelopePoint>& before) {
-  JsonObject object = value.object();
-  EnvelopePoint point;
-  point.collective = object.one_of<schedule::Collective>("collective");
-  const bool continues = !before.empty() && before.back().collective == point.collective;
-  point.nodes = object.integer("nodes", continues ? before.back().nodes + 1 : 1, kMostRanks);
-  point.worst = rate_of(object, "worst_bytes_per_s");
-  point.mean = rate_of(object, "mean_bytes_per_s");
-  point.best = rate_of(object, "best_bytes_per_s");
-  if (point.worst > point.mean || point.mean > point.best) {
-    value.fail("expected worst_bytes_per_s <= mean_bytes_per_s <= best_bytes_per_s");
-  }
-  object.done();
-  return point;
-}
-
-Topology read_topology(JsonObject object) {
-  Topology topology;
-  optional_keys(object, {"gpu"});
-  topology.node_ranks = object.integer("node_ranks", 1, kMostRanks);
-  if (object.has("gpu")) topology.gpu = object.one_of<NcclGpu>("gpu");
-  JsonObject node = object.object("node");
-  optional_keys(node, {"link", "all_reduce_bytes_per_s"});
-  topology.node.link = node.string_or("link", topology.node.link);
-  topology.node.rate = rate_of(node, "bytes_per_s");
-  if (node.has("all_reduce_bytes_per_s")) {
-    topology.node.all_reduce_rate = rate_of(node, "all_reduce_bytes_per_s");
-  }
-  topology.node.hop = from_us(node.number("hop_us", 0, kMostUs));
-  node.done();
-  JsonObject network = object.object("network");
-  optional_keys(network, {"link", "start_us", "envelope"});
-  topology.network.link = network.string_or("link", topology.network.link);
-  topology.network.rate = rate_of(network, "bytes_per_s");
-  topology.network.hop = from_us(network.number("hop_us", 0, kMostUs));
-  topology.network.start = us_or(network, "start_us", Duration{});
-  if (network.has("envelope")) {
-    for (const JsonValue item : network.array("envelope")) {
-      topology.network.envelope.push_back(read_envelope(item, topology.network.envelope));
-    }
-  }
-  network.done();
-  object.done();
-  return topology;
-}
+constexpr auto kSeriesFields = fields<CollectiveSeries>(
+    required("collective", &CollectiveSeries::collective, as_word(), "kind of collective"),
+    required("ranks", &CollectiveSeries::ranks, kRankCount),
+    optional("nodes", &CollectiveSeries::nodes, kRankCount,
+             "on which the ranks lie, equally many on each; absent: unknown, with a topology as "
+             "few as can be"),
+    optional("link", &CollectiveSeries::link, as_text(),
+             "which link of a rank it loads: collectives in flight together share one of a name; "
+             "absent: link"),
+    optional("origin", &CollectiveSeries::origin, as_text(),
+             "whose system it was measured on, where a cluster's tables are of several; absent: "
+             "the cluster's own"),
+    optional("measured", &CollectiveSeries::measured, as_object(kMeasuredFields),
+             "sizes that this file measured itself"),
+    alternatives(
+        &CollectiveSeries::times,
+        R"(expected "points", or "alpha_us" with "beta_ns_per_byte"; found neither)",
+        with<std::vector<CollectivePoint>>(required(
+            "points", self,
+            as_list(as_object(kPointFields), 2, "point",
+                    [](const JsonValue& item, const std::vector<CollectivePoint>& before,
+                       const CollectivePoint& point, auto&) { check_rise(item, before, point); }),
+            "a table")),
+        with<AlphaBeta>(required("alpha_us", &AlphaBeta::alpha, kTime, "fixed cost, microseconds"),
+                        required("beta_ns_per_byte", &AlphaBeta::ns_per_byte, kNsPerByte,
+                                 "per byte of the message"))));
 
 // With a topology there may be several of one number of ranks, on other nodes.
-std::vector<CollectiveSeries> read_collectives(const JsonArray& array,
-                                               const std::optional<Topology>& topology) {
-  std::vector<CollectiveSeries> all;
+void check_collectives(const JsonArray& array, const Cluster& cluster) {
   std::set<CollectiveKey> seen;
-  for (const JsonValue item : array) {
-    CollectiveSeries series = read_series(item);
+  for (std::size_t i = 0; i < cluster.collectives.size(); ++i) {
+    const CollectiveSeries& series = cluster.collectives[i];
     CollectiveKey key{series.collective, series.ranks};
-    if (topology) {
-      const std::int64_t fewest = nodes_of_neighbours(series.ranks, topology->node_ranks);
+    if (cluster.topology) {
+      const std::int64_t fewest = nodes_of_neighbours(series.ranks, cluster.topology->node_ranks);
       key.nodes = series.nodes.value_or(fewest);
       if (key.nodes < fewest || key.nodes > series.ranks) {
-        item.fail("expected " + std::to_string(series.ranks) + " ranks on " +
-                  std::to_string(fewest) + " to " + std::to_string(series.ranks) +
-                  " nodes, found " + std::to_string(key.nodes));
+        array[i].fail("expected " + std::to_string(series.ranks) + " ranks on " +
+                      std::to_string(fewest) + " to " + std::to_string(series.ranks) +
+                      " nodes, found " + std::to_string(key.nodes));
       }
     }
     if (!seen.insert(key).second) {
-      item.fail("expected one table of " + title_of(key) + ", found a second one");
+      array[i].fail("expected one table of " + title_of(key) + ", found a second one");
     }
-    all.push_back(std::move(series));
   }
-  return all;
 }
 
-Quality read_quality(JsonObject object) {
-  Quality quality;
-  optional_keys(object, {"why", "figures"});
-  quality.valid = object.at("valid").boolean();
-  if (object.has("why")) {
-    for (const JsonValue reason : object.array("why")) quality.why.push_back(reason.string());
-  }
-  quality.outside_cpu = optional_number(object, "outside_cpu");
-  quality.steal = optional_number(object, "steal");
-  quality.fit_residual = optional_number(object, "fit_residual");
-  if (object.has("figures")) {
-    JsonObject figures = object.object("figures");
-    for (const std::string& key : figures.keys()) quality.figures[key] = figures.number(key);
-  }
-  object.done();
-  return quality;
+// --------------------------------------------------------------------------------- topology
+
+constexpr auto kEnvelopeFields = fields<EnvelopePoint>(
+    required("collective", &EnvelopePoint::collective, as_word()),
+    required("nodes", &EnvelopePoint::nodes, kRankCount),
+    required("worst_bytes_per_s", &EnvelopePoint::worst, kRate),
+    required("mean_bytes_per_s", &EnvelopePoint::mean, kRate),
+    required("best_bytes_per_s", &EnvelopePoint::best, kRate),
+    check([](const JsonObject& object, const EnvelopePoint& point, auto&) {
+      if (point.worst > point.mean || point.mean > point.best) {
+        object.value().fail("expected worst_bytes_per_s <= mean_bytes_per_s <= best_bytes_per_s");
+      }
+    }));
+
+void check_more_nodes(const JsonValue& item, const std::vector<EnvelopePoint>& before,
+                      const EnvelopePoint& point) {
+  if (before.empty() || before.back().collective != point.collective) return;
+  static_cast<void>(item.object().integer("nodes", before.back().nodes + 1, kMostRanks));
 }
 
-// ---------------------------------------------------------------------------------- writing
+constexpr auto kTopologyFields = fields<Topology>(
+    required("node_ranks", &Topology::node_ranks, kRankCount, "rank r lies on node r / node_ranks"),
+    defaulted("gpu", &Topology::gpu, as_word(),
+              "whose limits NCCL's estimate keeps; absent: hopper"),
+    required("node", &Topology::node,
+             as_object(fields<NodeLinks>(
+                 defaulted("link", &NodeLinks::link, as_text(), "its name; absent: nvlink"),
+                 required("bytes_per_s", &NodeLinks::rate, kRate, "bus bandwidth of each rank"),
+                 optional("all_reduce_bytes_per_s", &NodeLinks::all_reduce_rate, kRate,
+                          "bus bandwidth of an all-reduce that the switch adds up; absent: as "
+                          "bytes_per_s"),
+                 required("hop_us", &NodeLinks::hop, kTime, "from rank to rank"))),
+             "links inside a node"),
+    required(
+        "network", &Topology::network,
+        as_object(fields<NetworkLinks>(
+            defaulted("link", &NetworkLinks::link, as_text(), "its name; absent: network"),
+            required("bytes_per_s", &NetworkLinks::rate, kRate, "of each rank, in one direction"),
+            required("hop_us", &NetworkLinks::hop, kTime, "from rank to rank"),
+            defaulted("start_us", &NetworkLinks::start, kTime, "of one collective; absent: 0"),
+            optional("envelope", &NetworkLinks::envelope,
+                     as_list(as_object(kEnvelopeFields),
+                             [](const JsonValue& item, const std::vector<EnvelopePoint>& before,
+                                const EnvelopePoint& point,
+                                auto&) { check_more_nodes(item, before, point); }),
+                     "bus bandwidths of 256 MiB that runs at different times on a shared network "
+                     "had; nodes of one collective rise; absent: not known"))),
+        "links between nodes"));
 
-ordered_json series_json(const CollectiveSeries& series) {
-  ordered_json object = {{"collective", to_string(series.collective)}, {"ranks", series.ranks}};
-  if (series.nodes) object["nodes"] = *series.nodes;
-  if (series.link != CollectiveSeries{}.link) object["link"] = series.link;
-  put(object, "origin", series.origin);
-  if (series.measured) {
-    object["measured"] = {{"from_bytes", series.measured->from.count()},
-                          {"to_bytes", series.measured->to.count()},
-                          {"prior", series.measured->prior}};
-  }
-  if (const auto* line = std::get_if<AlphaBeta>(&series.times)) {
-    object["alpha_us"] = to_us(line->alpha);
-    object["beta_ns_per_byte"] = finite(line->ns_per_byte);
-    return object;
-  }
-  ordered_json points = ordered_json::array();
-  for (const auto& point : std::get<std::vector<CollectivePoint>>(series.times)) {
-    ordered_json item = {{"bytes", point.bytes.count()}, {"isolated_us", to_us(point.isolated)}};
-    put(item, "back_to_back_us", point.back_to_back);
-    put(item, "p10_us", point.p10);
-    put(item, "p90_us", point.p90);
-    points.push_back(std::move(item));
-  }
-  object["points"] = std::move(points);
-  return object;
-}
+// ----------------------------------------------------------------------------------- cluster
 
-ordered_json topology_json(const Topology& topology) {
-  ordered_json node = {{"link", topology.node.link},
-                       {"bytes_per_s", finite(topology.node.rate.count())}};
-  if (topology.node.all_reduce_rate) {
-    node["all_reduce_bytes_per_s"] = finite(topology.node.all_reduce_rate->count());
-  }
-  node["hop_us"] = to_us(topology.node.hop);
-  ordered_json network = {{"link", topology.network.link},
-                          {"bytes_per_s", finite(topology.network.rate.count())},
-                          {"hop_us", to_us(topology.network.hop)},
-                          {"start_us", to_us(topology.network.start)}};
-  for (const EnvelopePoint& point : topology.network.envelope) {
-    network["envelope"].push_back({{"collective", to_string(point.collective)},
-                                   {"nodes", point.nodes},
-                                   {"worst_bytes_per_s", finite(point.worst.count())},
-                                   {"mean_bytes_per_s", finite(point.mean.count())},
-                                   {"best_bytes_per_s", finite(point.best.count())}});
-  }
-  return {{"node_ranks", topology.node_ranks},
-          {"gpu", to_string(topology.gpu)},
-          {"node", std::move(node)},
-          {"network", std::move(network)}};
-}
+constexpr auto kQualityFields = fields<Quality>(
+    required("valid", &Quality::valid, as_bool()),
+    defaulted("why", &Quality::why, as_list(as_text()), "why not"),
+    optional("outside_cpu", &Quality::outside_cpu, as_number(),
+             "share of processor time taken by other programs"),
+    optional("steal", &Quality::steal, as_number(), "share taken by the hypervisor"),
+    optional("fit_residual", &Quality::fit_residual, as_number(),
+             "largest relative residual of the fits"),
+    optional("figures", &Quality::figures, as_keyed(as_number())));
 
-ordered_json quality_json(const Quality& quality) {
-  ordered_json object = {{"valid", quality.valid}, {"why", quality.why}};
-  put(object, "outside_cpu", quality.outside_cpu);
-  put(object, "steal", quality.steal);
-  put(object, "fit_residual", quality.fit_residual);
-  if (!quality.figures.empty()) {
-    ordered_json figures = ordered_json::object();
-    for (const auto& [name, value] : quality.figures) figures[name] = finite(value);
-    object["figures"] = std::move(figures);
-  }
-  return object;
-}
+constexpr auto kClusterFields = as_object(fields<Cluster>(
+    document("dovetail.cluster/1", "cluster"), required("name", &Cluster::name, as_name()),
+    optional("origin", &Cluster::origin, as_text(), "where the figures come from"),
+    optional("licence", &Cluster::licence, as_text()), optional("date", &Cluster::date, as_text()),
+    optional("notes", &Cluster::notes, as_keyed(as_text())),
+    defaulted("ranks", &Cluster::ranks, kRankCount,
+              "of the machine; absent: of the first collective"),
+    defaulted("backend", &Cluster::backend, as_word(),
+              "which backend executes plans here; absent: cuda"),
+    required("collectives", &Cluster::collectives, as_list(as_object(kSeriesFields)),
+             "measured or fitted; one per collective and number of ranks (with a topology: and of "
+             "nodes)"),
+    optional("topology", &Cluster::topology, as_object(kTopologyFields),
+             "which ranks share a node, and the links from which collectives are modelled that "
+             "were not measured (models/costs/topology.h); absent: only what was measured has a "
+             "price"),
+    check([](JsonObject& object, Cluster& cluster, auto&) {
+      check_collectives(object.array("collectives"), cluster);
+      if (!object.find("ranks") && !cluster.collectives.empty()) {
+        cluster.ranks = cluster.collectives.front().ranks;
+      }
+      cluster.host = default_host(cluster.backend);
+    }),
+    optional("compute", &Cluster::compute, as_object(kRooflineFields), kComputeWords),
+    optional("kernels", &Cluster::kernels, kMeasuredKernels, kKernelsWords),
+    optional("unit_kernel", &Cluster::unit_kernel, as_object(kUnitKernelFields), kUnitKernelWords),
+    optional("copy", &Cluster::copy, as_object(kCopyFields), kCopyWords),
+    optional("passes", &Cluster::passes, as_object(kPassesFields), kPassesWords),
+    optional("skew", &Cluster::skew, as_number(0, kMostSkew),
+             "by how much the slowest rank of a step is later than the median says, as a share of "
+             "compute"),
+    defaulted("host", &Cluster::host, as_object(kHostFields), kHostWords),
+    defaulted("contention", &Cluster::contention, as_object(kContentionFields)),
+    optional("network_shield_us", &Cluster::network_shield, kTime,
+             "how long a collective goes on while a core is away"),
+    optional("quality", &Cluster::quality, as_object(kQualityFields), "of the calibration")));
 
 }  // namespace
 
-Cluster cluster_from_json(JsonObject root) {
-  root.schema(kSchema);
-  optional_keys(root, {"origin", "licence", "date", "notes", "ranks", "backend", "topology",
-                       "compute", "kernels", "unit_kernel", "copy", "passes", "skew", "host",
-                       "network_shield_us", "contention", "quality"});
-  constexpr std::array<std::string_view, 1> kKinds = {"cluster"};
-  static_cast<void>(root.word("kind", kKinds));
-  Cluster cluster;
-  cluster.name = root.string("name");
-  if (cluster.name.empty()) root.at("name").fail("expected a name, found \"\"");
-  cluster.origin = root.string_or("origin", "");
-  cluster.licence = root.string_or("licence", "");
-  cluster.date = root.string_or("date", "");
-  if (root.has("notes")) {
-    JsonObject notes = root.object("notes");
-    for (const std::string& key : notes.keys()) cluster.notes[key] = notes.string(key);
-  }
-  if (root.has("backend")) cluster.backend = root.one_of<BackendKind>("backend");
-  if (root.has("topology")) cluster.topology = read_topology(root.object("topology"));
-  cluster.collectives = read_collectives(root.array("collectives"), cluster.topology);
-  const std::int64_t first = cluster.collectives.empty() ? 1 : cluster.collectives.front().ranks;
-  cluster.ranks = root.integer_or("ranks", first, 1, kMostRanks);
-  if (root.has("compute")) cluster.compute = read_roofline(root.object("compute"));
-  if (root.has("kernels")) cluster.kernels = read_kernels(root.array("kernels"));
-  if (root.has("unit_kernel")) cluster.unit_kernel = read_unit_kernel(root.object("unit_kernel"));
-  if (root.has("copy")) cluster.copy = read_copy(root.object("copy"));
-  if (root.has("passes")) cluster.passes = read_passes(root.object("passes"));
-  cluster.skew = root.number_or("skew", 0, 0, kMostSkew);
-  cluster.host = default_host(cluster.backend);
-  if (root.has("host")) cluster.host = read_host(root.object("host"), cluster.host);
-  if (root.has("contention")) cluster.contention = read_contention(root.object("contention"));
-  if (root.has("network_shield_us"))
-    cluster.network_shield = us_or(root, "network_shield_us", Duration{});
-  if (root.has("quality")) cluster.quality = read_quality(root.object("quality"));
-  root.done();
-  return cluster;
-}
+Cluster cluster_from_json(JsonObject root) { return read_as<Cluster>(kClusterFields, root); }
 
 Cluster parse_cluster(const std::string& file_name, std::string_view text) {
   const JsonFile file(file_name, text);
@@ -285,31 +197,15 @@ Cluster parse_cluster(const std::string& file_name, std::string_view text) {
 }
 
 std::string cluster_to_json(const Cluster& cluster) {
-  ordered_json root = {{"schema", kSchema}, {"kind", "cluster"}, {"name", cluster.name}};
-  put(root, "origin", cluster.origin);
-  put(root, "licence", cluster.licence);
-  put(root, "date", cluster.date);
-  if (!cluster.notes.empty()) root["notes"] = cluster.notes;
-  root["ranks"] = cluster.ranks;
-  root["backend"] = to_string(cluster.backend);
-  root["collectives"] = ordered_json::array();
-  for (const CollectiveSeries& series : cluster.collectives) {
-    root["collectives"].push_back(series_json(series));
-  }
-  if (cluster.topology) root["topology"] = topology_json(*cluster.topology);
-  if (cluster.compute) root["compute"] = written(*cluster.compute);
-  for (const MeasuredKernel& kernel : cluster.kernels) root["kernels"].push_back(written(kernel));
-  if (cluster.unit_kernel) root["unit_kernel"] = written(*cluster.unit_kernel);
-  if (cluster.copy) root["copy"] = written(*cluster.copy);
-  if (!cluster.passes.empty()) root["passes"] = written(cluster.passes);
-  if (cluster.skew > 0) root["skew"] = finite(cluster.skew);
-  root["host"] = written(cluster.host);
-  root["contention"] = written(cluster.contention);
-  if (cluster.network_shield > Duration{}) {
-    root["network_shield_us"] = to_us(cluster.network_shield);
-  }
-  if (cluster.quality) root["quality"] = quality_json(*cluster.quality);
-  return root.dump(1) + "\n";
+  return as_json(kClusterFields, cluster).dump(1) + "\n";
+}
+
+ordered_json cluster_schema() {
+  return schema_of<Cluster>(
+      kClusterFields, "dovetail.cluster/1: a machine",
+      "How fast one machine is: collectives, kernels, copies, host, contention. Shipped files are "
+      "published measurements; `dovetail calibrate` writes one of the machine it runs on. Read by "
+      "--cluster.");
 }
 
 void save_cluster(const Cluster& cluster, const std::string& path) {

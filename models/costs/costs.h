@@ -39,6 +39,7 @@
 #include "base/ids.h"
 #include "base/random.h"
 #include "base/units.h"
+#include "base/words.h"
 #include "models/costs/multiprocessors.h"
 #include "models/costs/op_costs.h"
 #include "models/rates/collective_table.h"
@@ -68,6 +69,7 @@ struct HostModel {
   Duration launch_gap{};      // between two queued commands of one stream (Async only)
   friend bool operator==(const HostModel&, const HostModel&) = default;
 };
+constexpr auto words_of(HostModel::Kind) { return words("inline", "async"); }
 
 // The host that a recorded step had, which issues it wherever it is taken: as a Program holds it (Op::issue,
 // Program::bucket_call). It runs ahead of the device where it was seen to issue ops; else a bucket's launch takes its time from

@@ -21,6 +21,8 @@
 #include "base/json_reader.h"
 #include "models/costs/costs.h"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <string>
 #include <string_view>
 
@@ -33,5 +35,7 @@ std::string costs_to_json(const Costs& costs);
 // Throws InputError.
 Costs costs_from_json(JsonObject root);
 Costs parse_costs(const std::string& file_name, std::string_view text);
+// The JSON Schema of such a file.
+nlohmann::ordered_json costs_schema();
 
 }  // namespace dovetail::models

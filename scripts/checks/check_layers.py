@@ -80,7 +80,7 @@ TOPS = {room.split("/")[0] for room in ALLOWED_ROOMS}
 ALLOWED_FOLDERS = {"tests/bench": ["tests/support/*"], "schedule": ["traces/trace.h"]}
 
 # What reads or writes JSON.
-JSON_FILES = ["base/json_reader.cc", "base/table.cc", "*_json.cc", "models/*.cc", "traces/perfetto.cc",
+JSON_FILES = ["base/json_reader.cc", "base/table.cc", "base/fields.h", "*_fields.h", "*_json.cc", "models/*.cc", "traces/perfetto.cc",
               "traces/compare_print.cc", "traces/difference_print.cc", "answers/page/page.cc", "cli/*.cc", "tests/*", "tests/bench/*"]
 EXECUTORS = ["exec/cpu/*", "exec/cuda/*", "exec/launch/*", "tests/exec/*",
              "tests/emulated/*"]
