@@ -48,5 +48,6 @@ Program program_from_json(JsonObject object);
 std::string program_to_json(const Program& program);
 // The same as a value, for larger files.
 nlohmann::ordered_json program_to_value(const Program& program);
+nlohmann::ordered_json program_schema();  // the JSON Schema of such a file
 
 }  // namespace dovetail::schedule
