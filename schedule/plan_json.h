@@ -35,6 +35,8 @@
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <optional>
 #include <string>
 #include <string_view>
@@ -87,5 +89,6 @@ Plan parse_plan(const std::string& name, std::string_view text);
 // The text of a plan file. REQUIRES: problems(plan.program) is empty; the Schedule names only what
 // the Program has.
 std::string plan_to_json(const Plan& plan);
+nlohmann::ordered_json plan_schema();  // the JSON Schema of such a file
 
 }  // namespace dovetail::schedule
