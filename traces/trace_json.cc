@@ -5,16 +5,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "traces/trace_json.h"
 
+#include "base/fields.h"
 #include "base/file.h"
 #include "traces/json_text.h"
 
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <string_view>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 namespace dovetail::traces {
 namespace {
@@ -23,79 +22,62 @@ constexpr std::array<std::string_view, 7> kSpanFields = {
     "command", "rank", "stream", "step", "start_ns", "end_ns", "transfer_start_ns"};
 constexpr std::int64_t kLargestId = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kLargestTime = 999'999'999'999'999;
+constexpr auto kId = as_integer(0, kLargestId);
+constexpr auto kSize = as_integer(0);
 
 std::int64_t to_ns(Instant instant) { return instant.time_since_epoch().count(); }
 
-void append_field(std::string& text, std::string_view key, std::string_view value) {
-  append_json_string(text, key);
-  text += ": ";
-  append_json_string(text, value);
+// Rising ids, so that none stands twice and a lookup is a binary search.
+template <class T>
+constexpr auto must_rise(std::string_view message) {
+  return [message](const JsonValue& item, const std::vector<T>& before, const T& one, auto&) {
+    if (!before.empty() && one.id <= before.back().id) item.fail(std::string(message));
+  };
 }
 
-void append_integer_field(std::string& text, std::string_view key, std::int64_t value) {
-  append_json_string(text, key);
-  text += ": ";
-  append_integer(text, value);
-}
+// Of the ranks of a job whose size stands before them.
+struct RankValue {
+  void read(const JsonValue& value, Rank& rank, const Trace& trace) const {
+    as_integer(0, trace.world_size - 1).read(value, rank, trace);
+  }
+  ordered_json write(Rank rank, const auto& /*context*/) const { return rank.value; }
+  template <class T>
+  [[nodiscard]] ordered_json schema() const {
+    return as_integer(0).schema<T>();
+  }
+};
 
-// Writes the items between brackets, each on a line of its own.
-template <class Items, class Append>
-void append_lines(std::string& text, std::string_view key, const Items& items, Append append) {
-  text += ",\n";
-  append_json_string(text, key);
-  text += ": [";
-  const char* separator = "\n";
-  for (const auto& item : items) {
-    text += std::exchange(separator, ",\n");
-    append(item);
-  }
-  text += ']';
-}
+constexpr auto kProvenance = as_object(fields<Provenance>(
+    required("origin", &Provenance::origin, as_word(), "who says so"),
+    required("machine", &Provenance::machine, as_text()),
+    required("policy", &Provenance::policy, as_text()),
+    required("workload", &Provenance::workload, as_text()),
+    required("backend", &Provenance::backend, as_text(), "sim, cpu/ring, cpu/gloo, cuda, fake"),
+    required("notes", &Provenance::notes, as_keyed(as_text()))));
 
-void append_tensors(std::string& text, const std::vector<CarriedTensor>& tensors) {
-  text += ", \"tensors\": [";
-  const char* separator = "";
-  for (const CarriedTensor& tensor : tensors) {
-    text += std::exchange(separator, ", ");
-    text += '{';
-    append_field(text, "name", tensor.name);
-    text += ", ";
-    append_integer_field(text, "size_bytes", tensor.bytes.count());
-    if (tensor.producer) {
-      text += ", ";
-      append_integer_field(text, "producer", tensor.producer->value);
-    }
-    text += '}';
-  }
-  text += ']';
-}
+constexpr auto kStream = as_object(fields<StreamInfo>(
+    required("id", &StreamInfo::id, kId), required("name", &StreamInfo::name, as_text())));
 
-void append_command(std::string& text, const CommandInfo& command) {
-  text += '{';
-  append_integer_field(text, "id", command.id.value);
-  text += ", ";
-  append_field(text, "kind", to_string(command.kind));
-  text += ", ";
-  append_field(text, "phase", to_string(command.phase));
-  text += ", ";
-  append_field(text, "name", command.name);
-  if (command.bucket) {
-    text += ", ";
-    append_integer_field(text, "bucket", command.bucket->value);
-  }
-  text += ", ";
-  append_integer_field(text, "size_bytes", command.bytes.count());
-  if (command.bus_bytes.count() != 0) {
-    text += ", ";
-    append_integer_field(text, "bus_bytes", command.bus_bytes.count());
-  }
-  if (command.after) {
-    text += ", ";
-    append_integer_field(text, "after", command.after->value);
-  }
-  if (!command.tensors.empty()) append_tensors(text, command.tensors);
-  text += '}';
-}
+constexpr auto kTensor =
+    as_object(fields<CarriedTensor>(required("name", &CarriedTensor::name, as_text()),
+                                    required("size_bytes", &CarriedTensor::bytes, kSize),
+                                    optional("producer", &CarriedTensor::producer, kId,
+                                             "id of the command at whose end it is ready")));
+
+constexpr auto kCommand = as_object(fields<CommandInfo>(
+    required("id", &CommandInfo::id, kId),
+    required("kind", &CommandInfo::kind, as_word(), "what it is"),
+    required("phase", &CommandInfo::phase, as_word(), "part of the step"),
+    required("name", &CommandInfo::name, as_text()), optional("bucket", &CommandInfo::bucket, kId),
+    required("size_bytes", &CommandInfo::bytes, kSize, "moved; 0 for compute"),
+    optional("bus_bytes", &CommandInfo::bus_bytes, kSize,
+             "what each rank's link carries of a collective: bus bandwidth, as nccl-tests defines "
+             "it, times time; absent where unknown"),
+    optional("after", &CommandInfo::after, kId,
+             "id of the command of another stream that a wait waits for, or that launches a "
+             "collective"),
+    optional("tensors", &CommandInfo::tensors, as_list(kTensor),
+             "what travels in a bucket's collective, in the bucket's order")));
 
 // The hot loop of the writer: integers and commas, nothing else.
 void append_span(std::string& text, const Span& span) {
@@ -114,91 +96,40 @@ void append_span(std::string& text, const Span& span) {
   text += ']';
 }
 
-// A non-negative integer that fits an id.
-template <class IdType>
-IdType read_id(const JsonValue& value) {
-  return IdType{static_cast<std::int32_t>(value.integer(0, kLargestId))};
-}
-
-// The enumerator among the first `count` whose word stands here.
-template <class Enum, std::size_t count>
-Enum read_enum(const JsonValue& value) {
-  std::array<std::string_view, count> words;
-  for (std::size_t i = 0; i < count; ++i) words[i] = to_string(static_cast<Enum>(i));
-  return static_cast<Enum>(value.word(words));
-}
-
-// Notes may carry any key; all other keys are known.
-Provenance read_provenance(JsonObject object) {
-  Provenance provenance;
-  provenance.origin = read_enum<Origin, 2>(object.at("origin"));
-  provenance.machine = object.string("machine");
-  provenance.policy = object.string("policy");
-  provenance.workload = object.string("workload");
-  provenance.backend = object.string("backend");
-  JsonObject notes = object.object("notes");
-  for (const std::string& key : notes.keys()) provenance.notes[key] = notes.string(key);
-  object.done();
-  return provenance;
-}
-
-// Rising, so that no rank stands twice and a lookup is a binary search. So with streams and
-// commands.
-std::vector<Rank> read_ranks(const JsonArray& array, std::int64_t world_size) {
-  std::vector<Rank> ranks;
-  for (const JsonValue value : array) {
-    const Rank rank{static_cast<std::int32_t>(value.integer(0, world_size - 1))};
-    if (!ranks.empty() && rank <= ranks.back()) value.fail("ranks must rise");
-    ranks.push_back(rank);
+// On one line.
+void append_value(std::string& text, const ordered_json& value) {
+  if (value.is_string()) {
+    append_json_string(text, value.get_ref<const std::string&>());
+  } else if (value.is_number_integer()) {
+    append_integer(text, value.get<std::int64_t>());
+  } else {
+    const bool is_object = value.is_object();
+    text += is_object ? '{' : '[';
+    const char* separator = "";
+    for (const auto& [key, member] : value.items()) {
+      text += std::exchange(separator, ", ");
+      if (is_object) {
+        append_json_string(text, key);
+        text += ": ";
+      }
+      append_value(text, member);
+    }
+    text += is_object ? '}' : ']';
   }
-  return ranks;
 }
 
-std::vector<StreamInfo> read_streams(const JsonArray& array) {
-  std::vector<StreamInfo> streams;
-  for (const JsonValue value : array) {
-    JsonObject object = value.object();
-    StreamInfo stream{read_id<StreamId>(object.at("id")), object.string("name")};
-    object.done();
-    if (!streams.empty() && stream.id <= streams.back().id) value.fail("stream ids must rise");
-    streams.push_back(std::move(stream));
+// Writes the items between brackets, each on a line of its own.
+template <class Items, class Append>
+void append_lines(std::string& text, std::string_view key, const Items& items, Append append) {
+  text += ",\n";
+  append_json_string(text, key);
+  text += ": [";
+  const char* separator = "\n";
+  for (const auto& item : items) {
+    text += std::exchange(separator, ",\n");
+    append(item);
   }
-  return streams;
-}
-
-std::vector<CarriedTensor> read_tensors(const JsonArray& array) {
-  std::vector<CarriedTensor> tensors;
-  for (const JsonValue value : array) {
-    JsonObject object = value.object();
-    CarriedTensor tensor;
-    tensor.name = object.string("name");
-    tensor.bytes = Bytes(object.integer("size_bytes", 0));
-    if (object.has("producer")) tensor.producer = read_id<CommandId>(object.at("producer"));
-    object.done();
-    tensors.push_back(std::move(tensor));
-  }
-  return tensors;
-}
-
-std::vector<CommandInfo> read_commands(const JsonArray& array) {
-  std::vector<CommandInfo> commands;
-  for (const JsonValue value : array) {
-    JsonObject object = value.object();
-    CommandInfo command;
-    command.id = read_id<CommandId>(object.at("id"));
-    command.kind = read_enum<SpanKind, 6>(object.at("kind"));
-    command.phase = read_enum<SpanPhase, 4>(object.at("phase"));
-    command.name = object.string("name");
-    if (object.has("bucket")) command.bucket = read_id<BucketId>(object.at("bucket"));
-    command.bytes = Bytes(object.integer("size_bytes", 0));
-    if (object.has("bus_bytes")) command.bus_bytes = Bytes(object.integer("bus_bytes", 0));
-    if (object.has("after")) command.after = read_id<CommandId>(object.at("after"));
-    if (object.has("tensors")) command.tensors = read_tensors(object.array("tensors"));
-    object.done();
-    if (!commands.empty() && command.id <= commands.back().id) value.fail("command ids must rise");
-    commands.push_back(std::move(command));
-  }
-  return commands;
+  text += ']';
 }
 
 // Reads the spans of a trace whose other parts are already there.
@@ -234,20 +165,20 @@ class SpanReader {
 
   // Names before times: a message about an unknown command helps more than one about its end.
   Span read_span(const JsonValue& value) {
-    const JsonArray fields = value.array();
-    if (fields.size() != 6 && fields.size() != 7) {
+    const JsonArray entries = value.array();
+    if (entries.size() != 6 && entries.size() != 7) {
       value.fail("expected 6 or 7 entries as in /span_fields, found " +
-                 std::to_string(fields.size()));
+                 std::to_string(entries.size()));
     }
     Span span;
-    span.command = read_id<CommandId>(fields[0]);
-    span.rank = read_id<Rank>(fields[1]);
-    span.stream = read_id<StreamId>(fields[2]);
-    span.step = static_cast<std::int32_t>(fields[3].integer(0, trace_.steps - 1));
-    span.start = read_time(fields[4]);
-    span.end = read_time(fields[5]);
-    if (fields.size() == 7) span.transfer_start = read_time(fields[6]);
-    check_names(fields, span);
+    kId.read(entries[0], span.command, trace_);
+    kId.read(entries[1], span.rank, trace_);
+    kId.read(entries[2], span.stream, trace_);
+    span.step = static_cast<std::int32_t>(entries[3].integer(0, trace_.steps - 1));
+    span.start = read_time(entries[4]);
+    span.end = read_time(entries[5]);
+    if (entries.size() == 7) span.transfer_start = read_time(entries[6]);
+    check_names(entries, span);
     check_times(value, span);
     return span;
   }
@@ -256,26 +187,26 @@ class SpanReader {
     return Instant(Duration(value.integer(0, kLargestTime)));
   }
 
-  void check_names(const JsonArray& fields, const Span& span) {
+  void check_names(const JsonArray& entries, const Span& span) {
     const auto command =
         std::ranges::lower_bound(trace_.commands, span.command, {}, &CommandInfo::id);
     if (command == trace_.commands.end() || command->id != span.command) {
-      fields[0].fail("command " + number(span.command) + " is not listed in /commands");
+      entries[0].fail("command " + number(span.command) + " is not listed in /commands");
     }
     const auto rank = std::ranges::lower_bound(trace_.ranks, span.rank);
     if (span.rank.value >= trace_.world_size) {
-      fields[1].fail("rank " + number(span.rank) + " is outside the world of " +
-                     std::to_string(trace_.world_size));
+      entries[1].fail("rank " + number(span.rank) + " is outside the world of " +
+                      std::to_string(trace_.world_size));
     }
     if (rank == trace_.ranks.end() || *rank != span.rank) {
-      fields[1].fail("rank " + number(span.rank) + " is not listed in /ranks");
+      entries[1].fail("rank " + number(span.rank) + " is not listed in /ranks");
     }
     if (std::ranges::find(trace_.streams, span.stream, &StreamInfo::id) == trace_.streams.end()) {
-      fields[2].fail("stream " + number(span.stream) + " is not listed in /streams");
+      entries[2].fail("stream " + number(span.stream) + " is not listed in /streams");
     }
     if (span.transfer_start && command->kind != SpanKind::Collective) {
-      fields[6].fail("only a collective transfers; command " + number(span.command) + " is a " +
-                     std::string(to_string(command->kind)));
+      entries[6].fail("only a collective transfers; command " + number(span.command) + " is a " +
+                      std::string(to_string(command->kind)));
     }
     rank_has_spans_[static_cast<std::size_t>(rank - trace_.ranks.begin())] = true;
     step_has_spans_[static_cast<std::size_t>(span.step)] = true;
@@ -311,38 +242,69 @@ class SpanReader {
   std::vector<bool> step_has_spans_;
 };
 
-// The list stands in the file for people; it must still say what the reader assumes.
-void check_span_fields(const JsonArray& array) {
-  if (array.size() != kSpanFields.size()) {
-    array.value().fail("expected " + std::to_string(kSpanFields.size()) + " names, found " +
-                       std::to_string(array.size()));
+// "span_fields", a list for people, must say what the reader assumes of "spans".
+struct SpansPart {
+  template <class Visitor>
+  constexpr void keys(const Visitor& visitor) const {
+    visitor("span_fields");
+    visitor("spans");
   }
-  for (std::size_t i = 0; i < kSpanFields.size(); ++i) {
-    static_cast<void>(array[i].word(std::array{kSpanFields[i]}));
+  void read(JsonObject& object, Trace& trace, const auto& /*context*/) const {
+    const JsonArray names = object.array("span_fields");
+    if (names.size() != kSpanFields.size()) {
+      names.value().fail("expected " + std::to_string(kSpanFields.size()) + " names, found " +
+                         std::to_string(names.size()));
+    }
+    for (std::size_t i = 0; i < kSpanFields.size(); ++i) {
+      static_cast<void>(names[i].word(std::array{kSpanFields[i]}));
+    }
+    trace.spans = SpanReader(trace).read(object.array("spans"));
   }
-}
+  template <class Owner>
+  void schema(ObjectSchema& whole) const {
+    whole.add("span_fields", {{"const", kSpanFields}}, "");
+    whole.add("spans",
+              {{"type", "array"},
+               {"items",
+                {{"type", "array"},
+                 {"items", as_integer(0, kLargestTime).schema<std::int64_t>()},
+                 {"minItems", kSpanFields.size() - 1},
+                 {"maxItems", kSpanFields.size()}}}},
+              "entries as span_fields names them; the last only of collectives, once all ranks "
+              "have arrived");
+    whole.required.push_back("span_fields");
+    whole.required.push_back("spans");
+  }
+};
+
+constexpr auto kTrace = as_object(fields<Trace>(
+    document(kTraceSchema, "trace"), required("provenance", &Trace::provenance, kProvenance),
+    required("world_size", &Trace::world_size, as_integer(1, kLargestId),
+             "ranks of the job; equal ranks of a simulation share one"),
+    required("steps", &Trace::steps, as_integer(1, kLargestId)),
+    // The bound keeps a wrong number from claiming memory; one step has at least one span.
+    check([](JsonObject& object, const Trace& trace, auto&) {
+      const std::size_t spans = object.array("spans").size();
+      if (static_cast<std::size_t>(trace.steps) <= spans) return;
+      object.at("steps").fail(std::to_string(trace.steps) + " steps, but only " +
+                              std::to_string(spans) + " spans");
+    }),
+    required("ranks", &Trace::ranks,
+             as_list(RankValue{},
+                     [](const JsonValue& item, const std::vector<Rank>& before, Rank rank, auto&) {
+                       if (!before.empty() && rank <= before.back()) item.fail("ranks must rise");
+                     }),
+             "those that have spans, rising"),
+    required("streams", &Trace::streams,
+             as_list(kStream, must_rise<StreamInfo>("stream ids must rise"))),
+    required("commands", &Trace::commands,
+             as_list(kCommand, must_rise<CommandInfo>("command ids must rise"))),
+    SpansPart{}));
 
 }  // namespace
 
 void append_json(std::string& text, const Provenance& provenance) {
-  text += '{';
-  append_field(text, "origin", to_string(provenance.origin));
-  const std::array<std::pair<std::string_view, std::string_view>, 4> fields = {
-      {{"machine", provenance.machine},
-       {"policy", provenance.policy},
-       {"workload", provenance.workload},
-       {"backend", provenance.backend}}};
-  for (const auto& [key, value] : fields) {
-    text += ", ";
-    append_field(text, key, value);
-  }
-  text += ", \"notes\": {";
-  const char* separator = "";
-  for (const auto& [key, value] : provenance.notes) {
-    text += std::exchange(separator, ", ");
-    append_field(text, key, value);
-  }
-  text += "}}";
+  append_value(text, as_json(kProvenance, provenance));
 }
 
 std::string to_json(const Trace& trace) {
@@ -353,9 +315,10 @@ std::string to_json(const Trace& trace) {
   text += ", \"kind\": \"trace\",\n\"provenance\": ";
   append_json(text, trace.provenance);
   text += ",\n";
-  append_integer_field(text, "world_size", trace.world_size);
-  text += ", ";
-  append_integer_field(text, "steps", trace.steps);
+  text += "\"world_size\": ";
+  append_integer(text, trace.world_size);
+  text += ", \"steps\": ";
+  append_integer(text, trace.steps);
   text += ", \"ranks\": [";
   const char* separator = "";
   for (const Rank rank : trace.ranks) {
@@ -363,15 +326,10 @@ std::string to_json(const Trace& trace) {
     append_integer(text, rank.value);
   }
   text += ']';
-  append_lines(text, "streams", trace.streams, [&](const StreamInfo& stream) {
-    text += '{';
-    append_integer_field(text, "id", stream.id.value);
-    text += ", ";
-    append_field(text, "name", stream.name);
-    text += '}';
-  });
+  append_lines(text, "streams", trace.streams,
+               [&](const StreamInfo& stream) { append_value(text, as_json(kStream, stream)); });
   append_lines(text, "commands", trace.commands,
-               [&](const CommandInfo& command) { append_command(text, command); });
+               [&](const CommandInfo& command) { append_value(text, as_json(kCommand, command)); });
   text += ",\n\"span_fields\": [";
   separator = "";
   for (const std::string_view field : kSpanFields) {
@@ -385,26 +343,16 @@ std::string to_json(const Trace& trace) {
 }
 
 Trace read_trace(const JsonFile& file) {
-  JsonObject root = file.root();
-  root.schema(kTraceSchema);
-  static_cast<void>(root.word("kind", std::array<std::string_view, 1>{"trace"}));
   Trace trace;
-  trace.provenance = read_provenance(root.object("provenance"));
-  trace.world_size = root.integer("world_size", 1, kLargestId);
-  // The bound keeps a wrong number from claiming memory; one step has at least one span.
-  JsonArray spans = root.array("spans");
-  trace.steps = static_cast<std::int32_t>(root.integer("steps", 1, kLargestId));
-  if (static_cast<std::size_t>(trace.steps) > spans.size()) {
-    root.at("steps").fail(std::to_string(trace.steps) + " steps, but only " +
-                          std::to_string(spans.size()) + " spans");
-  }
-  trace.ranks = read_ranks(root.array("ranks"), trace.world_size);
-  trace.streams = read_streams(root.array("streams"));
-  trace.commands = read_commands(root.array("commands"));
-  check_span_fields(root.array("span_fields"));
-  trace.spans = SpanReader(trace).read(spans);
-  root.done();
+  kTrace.read(file.root(), trace, trace);
   return trace;
+}
+
+ordered_json trace_schema() {
+  return schema_of<Trace>(
+      kTrace, "dovetail.trace/1: what happened",
+      "One span per command, rank and step, in nanoseconds from the start of the first step. "
+      "Written by predict, plan --trace and run --trace; read by compare.");
 }
 
 Trace load_trace(const std::string& path) { return read_trace(JsonFile(path)); }

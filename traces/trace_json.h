@@ -29,6 +29,8 @@
 #include "base/json_reader.h"
 #include "traces/trace.h"
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <string>
 #include <string_view>
 
@@ -42,6 +44,7 @@ std::string to_json(const Trace& trace);
 Trace read_trace(const JsonFile& file);
 
 Trace load_trace(const std::string& path);
+nlohmann::ordered_json trace_schema();  // the JSON Schema of such a file
 
 // The provenance as one JSON object, as it stands in every file that shows a trace.
 void append_json(std::string& text, const Provenance& provenance);
