@@ -129,6 +129,7 @@ NamedFile document_file(const DocumentOptions& options) {
 }
 
 std::string with_tool(const std::string& json) {
+  if (json.starts_with("{\n \"$schema\":")) return json;  // a JSON Schema is no document of its own
   const std::size_t schema = json.find("\"schema\":");
   DOVETAIL_CHECK(schema != std::string::npos) << json.substr(0, 80);
   const std::size_t comma = json.find(',', schema);

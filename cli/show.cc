@@ -27,6 +27,7 @@
 #include "cli/environment.h"
 #include "cli/passes.h"
 #include "cli/show_facts.h"
+#include "cli/show_schemas.h"
 #include "cli/text.h"
 #include "frameworks/framework.h"
 #include "models/clusters/cluster.h"
@@ -306,6 +307,22 @@ Shown shown_of_plan(const ShowOptions& options) {
   return shown_lines("commands", [plan](std::ostream& out) { print_plan_commands(plan, out); });
 }
 
+Table schema_table() {
+  return table_of<std::string>(
+      {{{"schema", "schema"}, [](const std::string& name) { return name; }},
+       {{"title", "of", Unit::Own, {}, 0, Align::Left},
+        [](const std::string& name) {
+          const auto title = schema_named(name)["title"].get<std::string>();
+          return Cell(title).shown_as(title.substr(title.find(": ") + 2));
+        }}},
+      schema_names());
+}
+
+void print_schemas(std::ostream& out) {
+  print_table(out, schema_table());
+  print_text(out, "example: dovetail show dovetail.plan/1; with --json: a JSON Schema");
+}
+
 // Lists of names.
 std::optional<Shown> shown_list(const ShowOptions& options) {
   const std::string& what = options.what;
@@ -318,6 +335,7 @@ std::optional<Shown> shown_list(const ShowOptions& options) {
     return shown_rows(what, table, [table](std::ostream& out) { print_clusters(table, out); });
   }
   if (what == "policies") return shown_rows(what, policy_table(""), print_policies);
+  if (what == "schemas") return shown_rows(what, schema_table(), print_schemas);
   return std::nullopt;
 }
 
@@ -367,6 +385,11 @@ std::optional<Shown> shown_name(const ShowOptions& options) {
     return shown_program(models::load_workload(what, options.world, options.data_dir).program,
                          what);
   }
+  if (contains(schema_names(), what)) {
+    const ordered_json schema = schema_named(what);
+    return Shown{[schema](std::ostream& out) { print_schema(schema, out); },
+                 [schema] { return schema.dump(1) + "\n"; }};
+  }
   for (const schedule::PolicyHelp& policy : schedule::policy_help(frameworks::presets())) {
     if (policy.name != before_colon(what)) continue;
     const schedule::Policy spec = frameworks::parse_policy(what);
@@ -376,13 +399,14 @@ std::optional<Shown> shown_name(const ShowOptions& options) {
   return std::nullopt;
 }
 
-constexpr std::array<std::string_view, 3> kLists = {"workloads", "clusters", "policies"};
+constexpr std::array<std::string_view, 4> kLists = {"workloads", "clusters", "policies", "schemas"};
 constexpr std::array<std::string_view, 3> kOfPlans = {"program", "schedule", "commands"};
 
 // Whatever `show` has a name for, but clusters.
 std::vector<std::string> names_without_clusters(const ShowOptions& options) {
   std::vector<std::string> known(kLists.begin(), kLists.end());
   known.insert(known.end(), kOfPlans.begin(), kOfPlans.end());
+  for (const std::string& name : schema_names()) known.push_back(name);
   for (const std::string& name : models::workload_names(options.data_dir)) known.push_back(name);
   for (const schedule::PolicyHelp& policy : schedule::policy_help(frameworks::presets()))
     known.push_back(policy.name);
@@ -404,7 +428,7 @@ bool is_known(const ShowOptions& options) {
   throw InputError(
       "show: \"" + options.what + "\" is no file and no name here" +
       (near.empty() ? "" : "; did you mean " + near + "?") +
-      "; workloads, clusters and policies list names, program, schedule and commands show "
+      "; workloads, clusters, policies and schemas list names, program, schedule and commands show "
       "a plan");
 }
 

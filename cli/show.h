@@ -1,6 +1,7 @@
 // dovetail show WHAT: things as text, or as JSON.
 //
 //   workloads, clusters, policies      what there is to choose from
+//   schemas, dovetail.plan/1           formats of files; the fields of one, as JSON its JSON Schema
 //   a100x8, resnet50, torch-ddp        one of them: a machine's facts, a model's layers, a policy's options
 //   FILE                               a plan, a cluster, a trace, a workload: what it holds
 //   program, schedule, commands        of --plan, or of --workload with --policy

@@ -14,9 +14,10 @@ void bind_show(CLI::App& app, ShowOptions& options, Action& action) {
       *app.add_subcommand("show", "print a machine, a model, a policy, a file, or lists of them");
   options.data_dir = data_dir();
   command
-      .add_option("what", options.what,
-                  "workloads, clusters, policies, the name of one of these, a file that dovetail "
-                  "reads, or program, schedule or commands of a plan or workload")
+      .add_option(
+          "what", options.what,
+          "workloads, clusters, policies, schemas, the name of one of these, a file that dovetail "
+          "reads, or program, schedule or commands of a plan or workload")
       ->required();
   command.add_option("--plan", options.plan, "plan file, for program, schedule and commands");
   command.add_option("--workload", options.workload, "instead of a plan");
@@ -31,7 +32,8 @@ void bind_show(CLI::App& app, ShowOptions& options, Action& action) {
       "  dovetail show resnet50:batch=256,dtype=bf16\n"
       "  dovetail show torch-ddp\n"
       "  dovetail show plan.json\n"
-      "  dovetail show commands --plan plan.json");
+      "  dovetail show commands --plan plan.json\n"
+      "  dovetail show dovetail.plan/1 --json");
   bind_action(command, options, action, show);
 }
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Holds the JSON Schemas of docs/schemas/ against files, against the tool, and against broken files.
+"""Holds the JSON Schemas against files, against the tool, and against broken files: those that lie in docs/schemas/, and
+those of files that the tool reads, which it prints (`dovetail show schemas`).
 
-  scripts/checks/check_schemas.py                    every shipped file; every schema rejects its mutants
+  scripts/checks/check_schemas.py                    every shipped file; every schema rejects its mutants;
+                                              the tool is build/dovetail, or the one on the path
   scripts/checks/check_schemas.py --tool BUILD/dovetail
                                               also what the tool writes, and that the tool's reader
                                               rejects the mutants that the schema rejects;
@@ -9,7 +11,7 @@
                                               --mutants N: so many of each kind of file
   scripts/checks/check_schemas.py FILE...            these files; their "schema" names the schema
 
-A schema is a JSON Schema of draft 2020-12. One may refer to another as "program.schema.json". Mutants
+A schema is a JSON Schema of draft 2020-12. One may refer to another as "explore.schema.json". Mutants
 are made of a valid file, one change each: a required key is left out, an unknown key is added, a number
 becomes a word. Exit code 1 where anything is not as it should be; one line says what.
 
@@ -57,9 +59,20 @@ def renamed(value, prefix):
     return result
 
 
-def load_schemas(folder):
+def printed_schemas(tool):
+    """File name -> schema, of those that the tool prints; none without a tool."""
+    def shown(what):
+        ended = run_tool(tool, ["show", what, "--json"], ROOT)
+        return json.loads(ended.stdout)
+
+    names = [row["schema"] for row in shown("schemas")["rows"]] if tool else []
+    return {kind_of({"schema": name}) + ".schema.json": shown(name) for name in names}
+
+
+def load_schemas(folder, tool):
     """Name, e.g. "plan" -> validator. Each schema carries the others, under their file names."""
     files = {path.name: json.loads(path.read_text()) for path in sorted(folder.glob("*.schema.json"))}
+    files.update(printed_schemas(tool))
     others = {}
     for name, schema in files.items():
         jsonschema.Draft202012Validator.check_schema(schema)
@@ -166,7 +179,7 @@ class Report:
 def check_document(validators, name, document, report):
     kind = kind_of(document)
     if kind not in validators:
-        report.problem(f"{name}: no schema \"{kind}\" in {FOLDER.relative_to(ROOT)}")
+        report.problem(f"{name}: no schema \"{kind}\"")
         return
     reason = first_error(validators[kind], document)
     if reason:
@@ -256,6 +269,7 @@ MADE = [
     ("jobs.json", f"explore --job {ROOT}/tests/models/networks/data/tiny_llama/config.json:tp=2,pp=2,gbs=2 --cluster h100x4 --json"),
     ("reshard.json", "reshard --shape 8x8 --mesh 4 --from S(0) --to S(1) --json"),
     ("list.json", "show clusters --json"),
+    ("schemas.json", "show schemas --json"),
     ("validate.json", "validate public --tables tables --json"),
     ("worlds.json", "validate collectives world4.log world8.log world16.log --fit-ranks 8 --json"),
     ("profile.json", "explore --workload mlp-1000mbit --policies exact --json"),
@@ -359,7 +373,8 @@ def main():
     options = parser.parse_args()
     if options.tool and os.environ.get("DOVETAIL_TOOL"):  # as in the other tests; a build without a sanitizer
         options.tool, options.mutants = pathlib.Path(os.environ["DOVETAIL_TOOL"]), MOST_READ
-    validators = load_schemas(FOLDER)
+    built = ROOT / "build" / "dovetail"
+    validators = load_schemas(FOLDER, options.tool or (built if built.exists() else shutil.which("dovetail")))
     report = Report()
     if options.files:
         for path in options.files:

@@ -106,5 +106,21 @@ TEST_F(ShowTest, WeightsThatTwoStagesShareAreRefused) {
   EXPECT_FALSE(std::filesystem::exists(path()));
 }
 
+TEST_F(ShowTest, AFormatIsShownFieldByField) {
+  EXPECT_TRUE(matches_golden("cli/show_schema_trace.txt",
+                             dovetail::testing::ask("show dovetail.trace/1").output));
+}
+
+TEST_F(ShowTest, EveryFormatThatIsListedHasASchema) {
+  const std::string list = dovetail::testing::ask("show schemas").output;
+  for (const std::string name : {"cluster", "costs", "plan", "program", "trace"}) {
+    const std::string schema = "dovetail." + name + "/1";
+    EXPECT_NE(list.find(schema), std::string::npos) << list;
+    const std::string text = dovetail::testing::ask("show " + schema + " --json").output;
+    EXPECT_NE(text.find("\"const\": \"" + schema + "\""), std::string::npos) << text;
+    EXPECT_EQ(text.find("\"tool\": {\"name\""), std::string::npos) << text;
+  }
+}
+
 }  // namespace
 }  // namespace dovetail
