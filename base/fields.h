@@ -68,8 +68,8 @@ inline double finite(double value) {
 struct IntegerValue {
   std::int64_t low, high;
 
-  template <class T, class Context>
-  void read(const JsonValue& value, T& into, Context& /*context*/) const {
+  template <class T>
+  void read(const JsonValue& value, T& into, auto& /*context*/) const {
     const std::int64_t number = value.integer(low, high);
     if constexpr (std::is_integral_v<T>) {
       into = static_cast<T>(number);
@@ -79,8 +79,8 @@ struct IntegerValue {
       into = T{static_cast<std::int32_t>(number)};
     }
   }
-  template <class T, class Context>
-  ordered_json write(const T& value, const Context& /*context*/) const {
+  template <class T>
+  ordered_json write(const T& value, const auto& /*context*/) const {
     if constexpr (std::is_integral_v<T>) {
       return value;
     } else if constexpr (requires { value.count(); }) {
@@ -106,12 +106,12 @@ constexpr IntegerValue as_integer(std::int64_t low,
 struct NumberValue {
   double low, high;
 
-  template <class T, class Context>
-  void read(const JsonValue& value, T& into, Context& /*context*/) const {
+  template <class T>
+  void read(const JsonValue& value, T& into, auto& /*context*/) const {
     into = T(value.number(low, high));
   }
-  template <class T, class Context>
-  ordered_json write(const T& value, const Context& /*context*/) const {
+  template <class T>
+  ordered_json write(const T& value, const auto& /*context*/) const {
     if constexpr (std::is_same_v<T, double>) {
       return finite(value);
     } else {
@@ -135,14 +135,10 @@ constexpr NumberValue as_number(double low = -std::numeric_limits<double>::max()
 struct MicrosecondsValue {
   double low, high;
 
-  template <class Context>
-  void read(const JsonValue& value, Duration& into, Context& /*context*/) const {
+  void read(const JsonValue& value, Duration& into, auto& /*context*/) const {
     into = from_us(value.number(low, high));
   }
-  template <class Context>
-  ordered_json write(Duration value, const Context& /*context*/) const {
-    return to_us(value);
-  }
+  ordered_json write(Duration value, const auto& /*context*/) const { return to_us(value); }
   template <class T>
   [[nodiscard]] ordered_json schema() const {
     ordered_json says = NumberValue{low, high}.schema<double>();
@@ -152,14 +148,21 @@ struct MicrosecondsValue {
 };
 constexpr MicrosecondsValue as_us(double low, double high) { return {low, high}; }
 
-struct TextValue {
-  template <class Context>
-  void read(const JsonValue& value, std::string& into, Context& /*context*/) const {
-    into = value.string();
+// What JSON has as it is: numbers, texts, truth; and enumerators by their words.
+struct PlainValue {
+  template <class T>
+  ordered_json write(const T& value, const auto& /*context*/) const {
+    if constexpr (Worded<T>) {
+      return to_string(value);
+    } else {
+      return value;
+    }
   }
-  template <class Context>
-  ordered_json write(const std::string& value, const Context& /*context*/) const {
-    return value;
+};
+
+struct TextValue : PlainValue {
+  void read(const JsonValue& value, std::string& into, auto& /*context*/) const {
+    into = value.string();
   }
   template <class T>
   [[nodiscard]] ordered_json schema() const {
@@ -169,15 +172,10 @@ struct TextValue {
 constexpr TextValue as_text() { return {}; }
 
 // A text that is not empty.
-struct NameValue {
-  template <class Context>
-  void read(const JsonValue& value, std::string& into, Context& /*context*/) const {
+struct NameValue : PlainValue {
+  void read(const JsonValue& value, std::string& into, auto& /*context*/) const {
     into = value.string();
     if (into.empty()) value.fail("expected a name, found \"\"");
-  }
-  template <class Context>
-  ordered_json write(const std::string& value, const Context& /*context*/) const {
-    return value;
   }
   template <class T>
   [[nodiscard]] ordered_json schema() const {
@@ -186,15 +184,8 @@ struct NameValue {
 };
 constexpr NameValue as_name() { return {}; }
 
-struct TruthValue {
-  template <class Context>
-  void read(const JsonValue& value, bool& into, Context& /*context*/) const {
-    into = value.boolean();
-  }
-  template <class Context>
-  ordered_json write(bool value, const Context& /*context*/) const {
-    return value;
-  }
+struct TruthValue : PlainValue {
+  void read(const JsonValue& value, bool& into, auto& /*context*/) const { into = value.boolean(); }
   template <class T>
   [[nodiscard]] ordered_json schema() const {
     return {{"type", "boolean"}};
@@ -203,14 +194,10 @@ struct TruthValue {
 constexpr TruthValue as_bool() { return {}; }
 
 // An enumerator by its word (base/words.h).
-struct WordValue {
-  template <Worded Enum, class Context>
-  void read(const JsonValue& value, Enum& into, Context& /*context*/) const {
+struct WordValue : PlainValue {
+  template <Worded Enum>
+  void read(const JsonValue& value, Enum& into, auto& /*context*/) const {
     into = value.one_of<Enum>();
-  }
-  template <Worded Enum, class Context>
-  ordered_json write(Enum value, const Context& /*context*/) const {
-    return to_string(value);
   }
   template <Worded Enum>
   [[nodiscard]] ordered_json schema() const {
@@ -221,16 +208,11 @@ constexpr WordValue as_word() { return {}; }
 
 // One of some of them only.
 template <Worded Enum>
-struct WordAmong {
+struct WordAmong : PlainValue {
   std::span<const Enum> values;
 
-  template <class Context>
-  void read(const JsonValue& value, Enum& into, Context& /*context*/) const {
+  void read(const JsonValue& value, Enum& into, auto& /*context*/) const {
     into = value.one_of<Enum>(values);
-  }
-  template <class Context>
-  ordered_json write(Enum value, const Context& /*context*/) const {
-    return to_string(value);
   }
   template <class T>
   [[nodiscard]] ordered_json schema() const {
@@ -241,7 +223,7 @@ struct WordAmong {
 };
 template <Worded Enum, std::size_t kSize>
 constexpr WordAmong<Enum> as_word_among(const std::array<Enum, kSize>& values) {
-  return {values};
+  return {{}, values};
 }
 
 // A std::vector. `each` is called with the JSON of an element, those before it, itself and the context.
@@ -252,8 +234,8 @@ struct ListValue {
   std::string_view what;  // of which there must be so many: "point"
   Each each;
 
-  template <class T, class Context>
-  void read(const JsonValue& value, std::vector<T>& into, Context& context) const {
+  template <class T>
+  void read(const JsonValue& value, std::vector<T>& into, auto& context) const {
     const JsonArray array = value.array();
     const std::size_t size = array.size();
     if (size < at_least) {
@@ -272,8 +254,8 @@ struct ListValue {
   }
   // Appending to a list of JSON one by one costs the square of its length: every push_back tells all elements
   // anew where they lie.
-  template <class T, class Context>
-  ordered_json write(const std::vector<T>& values, const Context& context) const {
+  template <class T>
+  ordered_json write(const std::vector<T>& values, const auto& context) const {
     ordered_json::array_t list;
     list.reserve(values.size());
     for (const T& value : values) list.push_back(element.write(value, context));
@@ -306,13 +288,13 @@ template <class Element>
 struct KeyedValue {
   Element element;
 
-  template <class T, class Context>
-  void read(const JsonValue& value, std::map<std::string, T>& into, Context& context) const {
+  template <class T>
+  void read(const JsonValue& value, std::map<std::string, T>& into, auto& context) const {
     JsonObject object = value.object();
     for (const std::string& key : object.keys()) element.read(object.at(key), into[key], context);
   }
-  template <class T, class Context>
-  ordered_json write(const std::map<std::string, T>& values, const Context& context) const {
+  template <class T>
+  ordered_json write(const std::map<std::string, T>& values, const auto& context) const {
     JsonMembers members;
     members.reserve(values.size());
     for (const auto& [key, value] : values) {
@@ -374,12 +356,9 @@ struct Field {
   Value value;
   std::string_view words;  // what it means, for the schema
 
-  template <class Visitor>
-  constexpr void keys(const Visitor& visitor) const {
-    visitor(key);
-  }
-  template <class Owner, class Context>
-  void read(JsonObject& object, Owner& owner, Context& context) const {
+  constexpr void keys(const auto& visitor) const { visitor(key); }
+  template <class Owner>
+  void read(JsonObject& object, Owner& owner, auto& context) const {
     const std::optional<JsonValue> found = object.find(key);
     if (!found) {
       if (kPresence == Presence::Required) object.missing(key);
@@ -392,8 +371,8 @@ struct Field {
       value.read(*found, member, context);
     }
   }
-  template <class Owner, class Context>
-  void write(JsonMembers& members, const Owner& owner, const Context& context) const {
+  template <class Owner>
+  void write(JsonMembers& members, const Owner& owner, const auto& context) const {
     const auto& member = std::invoke(access, owner);
     if constexpr (IsOptional<MemberOf<Access, Owner>>::value) {
       if (member) members.emplace_back(key, value.write(*member, context));
@@ -447,14 +426,9 @@ template <class Look>
 struct Check {
   Look look;
 
-  template <class Visitor>
-  constexpr void keys(const Visitor& /*visitor*/) const {}
-  template <class Owner, class Context>
-  void read(JsonObject& object, Owner& owner, Context& context) const {
-    look(object, owner, context);
-  }
-  template <class Owner, class Context>
-  void write(JsonMembers& /*members*/, const Owner& /*owner*/, const Context& /*context*/) const {}
+  constexpr void keys(const auto& /*visitor*/) const {}
+  void read(JsonObject& object, auto& owner, auto& context) const { look(object, owner, context); }
+  void write(JsonMembers& /*members*/, const auto& /*owner*/, const auto& /*context*/) const {}
   template <class Owner>
   void schema(ObjectSchema& /*whole*/) const {}
 };
@@ -468,19 +442,16 @@ struct DocumentPart {
   std::string_view schema_word;  // "dovetail.plan/1"
   std::string_view kind;         // "plan"
 
-  template <class Visitor>
-  constexpr void keys(const Visitor& visitor) const {
+  constexpr void keys(const auto& visitor) const {
     visitor("schema");
     visitor("tool");
     visitor("kind");
   }
-  template <class Owner, class Context>
-  void read(JsonObject& object, Owner& /*owner*/, Context& /*context*/) const {
+  void read(JsonObject& object, auto& /*owner*/, auto& /*context*/) const {
     object.schema(schema_word);
     static_cast<void>(object.word("kind", std::array{kind}));
   }
-  template <class Owner, class Context>
-  void write(JsonMembers& members, const Owner& /*owner*/, const Context& /*context*/) const {
+  void write(JsonMembers& members, const auto& /*owner*/, const auto& /*context*/) const {
     members.emplace_back("schema", schema_word);
     members.emplace_back("kind", kind);
   }
@@ -503,16 +474,13 @@ struct Fields {
   std::tuple<Parts...> parts;
 
   // The known keys, one call each.
-  template <class Visitor>
-  constexpr void keys(const Visitor& visitor) const {
+  constexpr void keys(const auto& visitor) const {
     std::apply([&](const auto&... part) { (part.keys(visitor), ...); }, parts);
   }
-  template <class Owner, class Context>
-  void read(JsonObject& object, Owner& owner, Context& context) const {
+  void read(JsonObject& object, auto& owner, auto& context) const {
     std::apply([&](const auto&... part) { (part.read(object, owner, context), ...); }, parts);
   }
-  template <class Owner, class Context>
-  void write(JsonMembers& members, const Owner& owner, const Context& context) const {
+  void write(JsonMembers& members, const auto& owner, const auto& context) const {
     std::apply([&](const auto&... part) { (part.write(members, owner, context), ...); }, parts);
   }
   template <class Owner>
@@ -531,16 +499,11 @@ struct InlinePart {
   Access access;
   Table table;
 
-  template <class Visitor>
-  constexpr void keys(const Visitor& visitor) const {
-    table.keys(visitor);
-  }
-  template <class Owner, class Context>
-  void read(JsonObject& object, Owner& owner, Context& context) const {
+  constexpr void keys(const auto& visitor) const { table.keys(visitor); }
+  void read(JsonObject& object, auto& owner, auto& context) const {
     table.read(object, std::invoke(access, owner), context);
   }
-  template <class Owner, class Context>
-  void write(JsonMembers& members, const Owner& owner, const Context& context) const {
+  void write(JsonMembers& members, const auto& owner, const auto& context) const {
     table.write(members, std::invoke(access, owner), context);
   }
   template <class Owner>
@@ -555,30 +518,16 @@ constexpr InlinePart<Access, Table> inlined(Access access, Table table) {
 
 // These fields are written of some owners only.
 template <class Condition, class Table>
-struct WrittenWhere {
+struct WrittenWhere : Table {
   Condition condition;
-  Table table;
 
-  template <class Visitor>
-  constexpr void keys(const Visitor& visitor) const {
-    table.keys(visitor);
-  }
-  template <class Owner, class Context>
-  void read(JsonObject& object, Owner& owner, Context& context) const {
-    table.read(object, owner, context);
-  }
-  template <class Owner, class Context>
-  void write(JsonMembers& members, const Owner& owner, const Context& context) const {
-    if (std::invoke(condition, owner)) table.write(members, owner, context);
-  }
-  template <class Owner>
-  void schema(ObjectSchema& whole) const {
-    table.template schema<Owner>(whole);
+  void write(JsonMembers& members, const auto& owner, const auto& context) const {
+    if (std::invoke(condition, owner)) Table::write(members, owner, context);
   }
 };
 template <class Condition, class Table>
 constexpr WrittenWhere<Condition, Table> written_where(Condition condition, Table table) {
-  return {condition, table};
+  return {table, condition};
 }
 
 // A std::map from enumerators, each of which has its word as a key; these are of `all`.
@@ -588,19 +537,16 @@ struct ByWordPart {
   std::span<const Enum> all;
   Value value;
 
-  template <class Visitor>
-  constexpr void keys(const Visitor& visitor) const {
+  constexpr void keys(const auto& visitor) const {
     for (const Enum each : all) visitor(to_string(each));
   }
-  template <class Owner, class Context>
-  void read(JsonObject& object, Owner& owner, Context& context) const {
+  void read(JsonObject& object, auto& owner, auto& context) const {
     for (const Enum each : all) {
       const std::optional<JsonValue> found = object.find(to_string(each));
       if (found) value.read(*found, std::invoke(access, owner)[each], context);
     }
   }
-  template <class Owner, class Context>
-  void write(JsonMembers& members, const Owner& owner, const Context& context) const {
+  void write(JsonMembers& members, const auto& owner, const auto& context) const {
     for (const auto& [each, mapped] : std::invoke(access, owner)) {
       members.emplace_back(to_string(each), value.write(mapped, context));
     }
@@ -643,10 +589,8 @@ struct AlternativesPart {
   std::string_view otherwise;
   std::tuple<Choices...> choices;
 
-  template <class Visitor>
-  constexpr void keys(const Visitor& /*visitor*/) const {}
-  template <class Owner, class Context>
-  void read(JsonObject& object, Owner& owner, Context& context) const {
+  constexpr void keys(const auto& /*visitor*/) const {}
+  void read(JsonObject& object, auto& owner, auto& context) const {
     auto& member = std::invoke(access, owner);
     const auto try_one = [&]<class T, class Table>(const Choice<T, Table>& choice) {
       std::string_view first;
@@ -664,8 +608,7 @@ struct AlternativesPart {
         std::apply([&](const auto&... choice) { return (try_one(choice) || ...); }, choices);
     if (!found) object.value().fail(std::string(otherwise));
   }
-  template <class Owner, class Context>
-  void write(JsonMembers& members, const Owner& owner, const Context& context) const {
+  void write(JsonMembers& members, const auto& owner, const auto& context) const {
     const auto try_one = [&]<class T, class Table>(const Choice<T, Table>& choice) {
       const T* one = std::get_if<T>(&std::invoke(access, owner));
       if (one != nullptr) choice.table.write(members, *one, context);
@@ -700,18 +643,15 @@ template <class Table>
 struct ObjectValue {
   Table table;
 
-  template <class T, class Context>
-  void read(JsonObject object, T& into, Context& context) const {
+  void read(JsonObject object, auto& into, auto& context) const {
     const KnownKeys known(object, table);
     table.read(object, into, context);
     object.done();
   }
-  template <class T, class Context>
-  void read(const JsonValue& value, T& into, Context& context) const {
+  void read(const JsonValue& value, auto& into, auto& context) const {
     read(value.object(), into, context);
   }
-  template <class T, class Context>
-  ordered_json write(const T& value, const Context& context) const {
+  ordered_json write(const auto& value, const auto& context) const {
     JsonMembers members;
     members.reserve(kRoom);
     table.write(members, value, context);
@@ -754,8 +694,7 @@ struct TaggedValue {
   std::string_view tag;
   std::tuple<Choices...> choices;
 
-  template <class T, class Context>
-  void read(const JsonValue& value, T& into, Context& context) const {
+  void read(const JsonValue& value, auto& into, auto& context) const {
     JsonObject whole = value.object();
     const auto words =
         std::apply([](const auto&... choice) { return std::array{choice.tag...}; }, choices);
@@ -769,8 +708,7 @@ struct TaggedValue {
         };
     std::apply([&](const auto&... choice) { (try_one(choice), ...); }, choices);
   }
-  template <class T, class Context>
-  ordered_json write(const T& value, const Context& context) const {
+  ordered_json write(const auto& value, const auto& context) const {
     JsonMembers members;
     members.reserve(8);
     const auto try_one =

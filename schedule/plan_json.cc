@@ -44,10 +44,7 @@ struct DerivedPart {
   Compute compute;
   std::string_view words;
 
-  template <class Visitor>
-  constexpr void keys(const Visitor& visitor) const {
-    visitor(key);
-  }
+  constexpr void keys(const auto& visitor) const { visitor(key); }
   void read(JsonObject& object, const auto& /*owner*/, auto& /*context*/) const {
     static_cast<void>(object.integer(key));
   }
@@ -296,8 +293,7 @@ void check_bucket_ids(JsonObject& object, const Schedule& schedule) {
 
 // 100 (step - lower bound) / lower bound: there where it is known, and then as derived.
 struct GapPart {
-  template <class Visitor>
-  constexpr void keys(const Visitor& /*visitor*/) const {}
+  constexpr void keys(const auto& /*visitor*/) const {}
   void read(JsonObject& object, const Prediction& predicted, const auto& /*context*/) const {
     const std::optional<double> gap = predicted.gap();
     if (!gap) return;
@@ -405,10 +401,7 @@ constexpr auto kDecisionFields = fields<Schedule>(
 
 // Read before all else, for the schedule refers to it by names.
 struct ProgramPart {
-  template <class Visitor>
-  constexpr void keys(const Visitor& visitor) const {
-    visitor("program");
-  }
+  constexpr void keys(const auto& visitor) const { visitor("program"); }
   void read(JsonObject& /*object*/, const Plan& /*plan*/, const auto& /*context*/) const {}
   void write(JsonMembers& members, const Plan& plan, const auto& /*context*/) const {
     members.emplace_back("program", program_to_value(plan.program));

@@ -244,8 +244,7 @@ class SpanReader {
 
 // "span_fields", a list for people, must say what the reader assumes of "spans".
 struct SpansPart {
-  template <class Visitor>
-  constexpr void keys(const Visitor& visitor) const {
+  constexpr void keys(const auto& visitor) const {
     visitor("span_fields");
     visitor("spans");
   }

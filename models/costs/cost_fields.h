@@ -95,10 +95,7 @@ inline constexpr auto kUnitKernelFields =
 
 // "table": the GPU whose measured products and attention kernels are taken.
 struct MeasuredTablesPart {
-  template <class Visitor>
-  constexpr void keys(const Visitor& visitor) const {
-    visitor("table");
-  }
+  constexpr void keys(const auto& visitor) const { visitor("table"); }
   void read(JsonObject& object, Roofline& roofline, auto& /*context*/) const {
     const std::optional<JsonValue> table = object.find("table");
     if (!table) return;
@@ -140,8 +137,7 @@ inline constexpr auto kRooflineFields = fields<Roofline>(
 
 // "ns_per_byte", or its inverse "bytes_per_s", which is not written.
 struct CopyRatePart {
-  template <class Visitor>
-  constexpr void keys(const Visitor& /*visitor*/) const {}
+  constexpr void keys(const auto& /*visitor*/) const {}
   void read(JsonObject& object, CopyModel& copy, auto& context) const {
     BytesPerSecond rate;
     if (object.has("bytes_per_s")) {
