@@ -1,26 +1,31 @@
-// The fields of a struct, written once: what reads it from JSON, writes it, and says in a JSON Schema what a file
-// may hold, asks this table.
+// The fields of a struct, written once: what reads it from JSON, writes it, and says in a JSON
+// Schema what a file may hold, asks this table.
 //
 //   constexpr auto kLink = fields<NodeLinks>(
 //       optional("link", &NodeLinks::link, as_text(), "its name"),
-//       required("bytes_per_s", &NodeLinks::rate, as_number(1, 1e21), "bus bandwidth of each rank"),
+//       required("bytes_per_s", &NodeLinks::rate, as_number(1, 1e21), "of each rank"),
 //       optional("all_reduce_bytes_per_s", &NodeLinks::all_reduce_rate, as_number(1, 1e21)),
 //       required("hop_us", &NodeLinks::hop, as_us(0, 1e12), "from rank to rank"),
-//       check([](JsonObject& object, const NodeLinks& links, auto&) { if (...) object.value().fail("..."); }));
+//       check([](JsonObject& object, const NodeLinks& links, auto&) {
+//         if (...) object.value().fail("...");
+//       }));
 //
-//   read_as<NodeLinks>(as_object(kLink), value)    strictly, as base/json_reader.h does; checks run in their places
+//   read_as<NodeLinks>(as_object(kLink), json)  strictly (json_reader.h), checks in order
 //   as_json(as_object(kLink), links)            keys in the order of the table
 //   schema_of<NodeLinks>(as_object(kLink), ...) draft 2020-12
 //
-// A key of `required` must be there. One of `optional` may be absent, and is written where it differs from what
-// a default NodeLinks has; a std::optional is absent where it is empty. One of `defaulted` may be absent, and is
-// always written. What is absent stays as it was before the value was read.
+// A key of `required` must be there. One of `optional` may be absent, and is written where it
+// differs from what a default NodeLinks has; a std::optional is absent where it is empty. One of
+// `defaulted` may be absent, and is always written. What is absent stays as it was before the value
+// was read. A key that stands twice in a table does not compile.
 //
-// A member is a pointer to it, or a function that gives a reference to it. A value is one of those below, or any
-// type with their three functions (read, write, schema): what is irregular stands beside its table. A part of a
-// table, likewise, has read, write and schema, and names the keys that it always knows.
+// A member is a pointer to it, or a function that gives a reference to it. A value is one of those
+// below, or any type with their three functions (read, write, schema): what is irregular stands
+// beside its table. A part of a table, likewise, has read, write and schema, and names the keys
+// that it always knows.
 //
-// Reading and writing carry a context, whatever a file's own values and checks want to know: names, the Program.
+// Reading and writing carry a context, whatever a file's own values and checks want to know: names,
+// the Program.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -40,6 +45,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -226,7 +232,8 @@ constexpr WordAmong<Enum> as_word_among(const std::array<Enum, kSize>& values) {
   return {{}, values};
 }
 
-// A std::vector. `each` is called with the JSON of an element, those before it, itself and the context.
+// A std::vector. `each` is called with the JSON of an element, those before it, itself and the
+// context.
 template <class Element, class Each>
 struct ListValue {
   Element element;
@@ -252,8 +259,8 @@ struct ListValue {
       into.push_back(std::move(one));
     }
   }
-  // Appending to a list of JSON one by one costs the square of its length: every push_back tells all elements
-  // anew where they lie.
+  // Appending to a list of JSON one by one costs the square of its length: every push_back tells
+  // all elements anew where they lie.
   template <class T>
   ordered_json write(const std::vector<T>& values, const auto& context) const {
     ordered_json::array_t list;
@@ -581,8 +588,8 @@ constexpr Choice<T, Fields<T, Parts...>> with(Parts... parts) {
   return {"", fields<T>(parts...), ""};
 }
 
-// A variant whose alternatives have different keys: the first one whose first key is there. `otherwise` says
-// what was expected.
+// A variant whose alternatives have different keys: the first one whose first key is there.
+// `otherwise` says what was expected.
 template <class Access, class... Choices>
 struct AlternativesPart {
   Access access;
@@ -638,22 +645,48 @@ constexpr AlternativesPart<Access, Choices...> alternatives(Access access,
 
 // ----------------------------------------------------------------------------------- objects
 
+// The keys that a table always knows.
+class KeyList {
+ public:
+  // A key that stands twice, or more keys than there is room for, do not compile.
+  template <class Table>
+  constexpr explicit KeyList(const Table& table) {
+    table.keys([this](std::string_view key) {
+      for (std::size_t i = 0; i < count_; ++i) {
+        if (keys_.at(i) == key) throw std::logic_error("a key stands twice");
+      }
+      keys_.at(count_++) = key;
+    });
+  }
+  [[nodiscard]] constexpr std::span<const std::string_view> all() const {
+    return {keys_.data(), count_};
+  }
+
+ private:
+  std::array<std::string_view, 32> keys_{};
+  std::size_t count_ = 0;
+};
+
 // A struct as an object of its own.
 template <class Table>
 struct ObjectValue {
   Table table;
+  KeyList keys;
 
-  void read(JsonObject object, auto& into, auto& context) const {
-    const KnownKeys known(object, table);
+  template <class T>
+  void read(JsonObject object, T& into, auto& context) const {
+    object.know(keys.all());
     table.read(object, into, context);
     object.done();
   }
-  void read(const JsonValue& value, auto& into, auto& context) const {
+  template <class T>
+  void read(const JsonValue& value, T& into, auto& context) const {
     read(value.object(), into, context);
   }
-  ordered_json write(const auto& value, const auto& context) const {
+  template <class T>
+  ordered_json write(const T& value, const auto& context) const {
     JsonMembers members;
-    members.reserve(kRoom);
+    members.reserve(keys.all().size() + 2);  // so that none has to move
     table.write(members, value, context);
     return ordered_json(std::move(members));
   }
@@ -663,29 +696,10 @@ struct ObjectValue {
     table.template schema<T>(whole);
     return whole.whole();
   }
-
- private:
-  static constexpr std::size_t kRoom = 16;  // members of most objects: so that none has to move
-
-  // The object knows the table's keys as long as this is there.
-  class KnownKeys {
-   public:
-    KnownKeys(JsonObject& object, const Table& fields) {
-      fields.keys([this](std::string_view key) {
-        DOVETAIL_CHECK(count_ < keys_.size()) << key;
-        keys_[count_++] = key;
-      });
-      object.know({keys_.data(), count_});
-    }
-
-   private:
-    std::array<std::string_view, 32> keys_;
-    std::size_t count_ = 0;
-  };
 };
 template <class Table>
 constexpr ObjectValue<Table> as_object(Table table) {
-  return {table};
+  return {table, KeyList(table)};
 }
 
 // A variant whose key `tag`, the first one written, says which alternative the other keys are of.

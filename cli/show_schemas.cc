@@ -1,5 +1,5 @@
-// Prints a JSON Schema as text, one line for each key that a file may have: objects and the elements of lists
-// (with "[]") are followed by their own keys, alternatives by the keys of each.
+// Prints a JSON Schema as text, one line for each key that a file may have: objects and the
+// elements of lists (with "[]") are followed by their own keys, alternatives by the keys of each.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/show_schemas.h"

@@ -1,5 +1,6 @@
-// The formats of files that dovetail reads: `dovetail show dovetail.plan/1` prints the fields of a plan file, one a
-// line, and with --json the JSON Schema. Both are made of the tables that read and write the files (base/fields.h).
+// The formats of files that dovetail reads: `dovetail show dovetail.plan/1` prints the fields of a
+// plan file, one a line, and with --json the JSON Schema. Both are made of the tables that read and
+// write the files (base/fields.h).
 //
 //   policy: text: that made it, with its options
 //   predicted: object, optional

@@ -1,7 +1,8 @@
-// In files tensors, process groups and ops are referred to by name: the table of the names, and the value of a field
-// that is one (base/fields.h).
+// In files tensors, process groups and ops are referred to by name: the table of the names, and the
+// value of a field that is one (base/fields.h).
 //
-// What reads has ProgramNames as its context, or a struct made from it; what writes has the Program.
+// What reads has ProgramNames as its context, or a struct made from it; what writes has the
+// Program.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -423,8 +423,9 @@ constexpr auto kPlanFields = as_object(fields<Plan>(
     inlined(&Plan::summary, kSummaryFields), inlined(&Plan::schedule, kDecisionFields),
     ProgramPart{}));
 
-// The schedule refers to the Program by names: `other`, if there is one, takes the place of the file's own.
-// A pipeline's Schedule says nothing of a Program that is not cut into the same stages, although the names are the same.
+// The schedule refers to the Program by names: `other`, if there is one, takes the place of the
+// file's own. A pipeline's Schedule says nothing of a Program that is not cut into the same stages,
+// although the names are the same.
 void require_as_many_stages(JsonObject planned, const Program& other) {
   const std::int64_t stages = planned.integer_or("stages", 1);
   if (stages == other.stages) return;

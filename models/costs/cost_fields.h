@@ -1,5 +1,5 @@
-// The fields of what cluster files and cost files share: kernels, rates, copies, passes over memory, hosts and
-// contention (base/fields.h).
+// The fields of what cluster files and cost files share: kernels, rates, copies, passes over
+// memory, hosts and contention (base/fields.h).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
