@@ -89,6 +89,20 @@ TEST(ValidateTest, PrintsHowStepsScaleOverGpus) {
   EXPECT_THAT(validated(options), HasSubstr("\"most_gpus\": 32"));
 }
 
+TEST(ValidateTest, CsvHasTheSameColumnsWhetherOrNotStepsArePriced) {
+  ValidateOptions options = public_tables();
+  options.folder = three_sizes();
+  options.data_dir = std::string(DOVETAIL_SOURCE_DIR) + "/models";
+  options.document.csv = true;
+  const std::string without = validated(options);
+  options.steps = true;
+  const std::string with = validated(options);
+  EXPECT_THAT(without, HasSubstr(",steps.priced,steps.median_percent,"));
+  EXPECT_EQ(without.substr(0, without.find('\n')), with.substr(0, with.find('\n')));
+  EXPECT_THAT(without, HasSubstr("\nmlperf,3,3,0,,0,0,0,,,,,,,,,,,\n"));
+  EXPECT_THAT(with, ContainsRegex("\nmlperf,3,3,0,,0,0,0,,,,3,"));
+}
+
 TEST(ValidateTest, RefusesWhatItDoesNotKnowAndTablesThatAreNotThere) {
   ValidateOptions options = public_tables();
   options.against = "private";
