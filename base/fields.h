@@ -357,7 +357,7 @@ using MemberOf = std::remove_cvref_t<std::invoke_result_t<Access, Owner&>>;
 
 // One key and the member that it stands for.
 template <Presence kPresence, class Access, class Value>
-struct Field {
+struct FieldPart {
   std::string_view key;
   Access access;
   Value value;
@@ -410,19 +410,19 @@ struct Field {
 };
 
 template <class Access, class Value>
-constexpr Field<Presence::Required, Access, Value> required(std::string_view key, Access access,
+constexpr FieldPart<Presence::Required, Access, Value> required(std::string_view key, Access access,
                                                             Value value,
                                                             std::string_view words = "") {
   return {key, access, value, words};
 }
 template <class Access, class Value>
-constexpr Field<Presence::Optional, Access, Value> optional(std::string_view key, Access access,
+constexpr FieldPart<Presence::Optional, Access, Value> optional(std::string_view key, Access access,
                                                             Value value,
                                                             std::string_view words = "") {
   return {key, access, value, words};
 }
 template <class Access, class Value>
-constexpr Field<Presence::Defaulted, Access, Value> defaulted(std::string_view key, Access access,
+constexpr FieldPart<Presence::Defaulted, Access, Value> defaulted(std::string_view key, Access access,
                                                               Value value,
                                                               std::string_view words = "") {
   return {key, access, value, words};
