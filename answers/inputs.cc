@@ -141,7 +141,7 @@ Inputs on_machine_of_profile(const InputOptions& options) {
   }
   schedule::PlanSummary summary = summary_of(options, workload);
   summary.cluster = profile.own_costs->machine;
-  models::take(*profile.own_costs, workload.program);
+  models::reprice(*profile.own_costs, workload.program);
   ask_of_profile(options.what_if, *profile.own_costs);
   profile.notes.insert(profile.notes.end(), profile.own_notes.begin(), profile.own_notes.end());
   return {.program = std::move(workload.program),

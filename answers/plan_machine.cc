@@ -37,7 +37,7 @@ std::optional<Machine> machine_of_profile(const PlanMachineOptions& options,
   if (options.cluster.empty() && workload.own_costs->machine != made.cluster) {
     return std::nullopt;
   }
-  models::take(*workload.own_costs, plan.program);
+  models::reprice(*workload.own_costs, plan.program);
   ask_of_profile(options.what_if, *workload.own_costs);
   workload.notes.insert(workload.notes.end(), workload.own_notes.begin(), workload.own_notes.end());
   return Machine{.costs = *std::move(workload.own_costs), .notes = std::move(workload.notes)};

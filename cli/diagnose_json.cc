@@ -164,8 +164,10 @@ ordered_json buckets_json(const diagnose::BucketAdvice& advice) {
           {"gain", std::move(gain)},
           {"settings", std::move(settings)},
           {"best", advice.settings[advice.best].setting},
-          {"alike", std::move(alike)},       {"framework", std::string(advice.framework->id)},
-          {"given_up", std::move(given_up)}, {"not_replayed", advice.framework->not_replayed},
+          {"alike", std::move(alike)},
+          {"framework", std::string(advice.framework->id)},
+          {"given_up", std::move(given_up)},
+          {"not_replayed", advice.framework->not_replayed},
           {"advice", advice_lines(advice)}};
 }
 

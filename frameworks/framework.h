@@ -110,8 +110,8 @@ struct Framework {
   std::vector<std::string_view> usual = {}, more = {}, swept = {};
   // Nothing: this framework does not do what the policy says.
   std::optional<Said> (*says)(const schedule::Policy& policy, const Gradients& gradients) = nullptr;
-  // These buckets one by one, of so many parameters each, into which gradients are copied or which they are views of; null
-  // where it has no words for that.
+  // These buckets one by one, of so many parameters each, into which gradients are copied or which
+  // they are views of; null where it has no words for that.
   Written (*list)(std::span<const Bytes> sizes, const std::string& counts,
                   schedule::BucketMode mode) = nullptr;
   // What of its step a replay of DDP's does not hold, one sentence each.

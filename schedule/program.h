@@ -230,7 +230,8 @@ struct Op {
   // The virtual stage that runs it: 0 .. Program::stages x chunks - 1, on role Program::role_of.
   std::int32_t stage = 0;
   std::int32_t micro_step = 0;  // which repetition of forward and backward within one step
-  // What the host took to issue it, after the op before, where somebody saw that: it does so wherever the step is taken.
+  // What the host took to issue it, after the op before, where somebody saw that: it does so
+  // wherever the step is taken.
   std::optional<Duration> issue = std::nullopt;
 
   // 2·m·n·k per GEMM; unknown (0) for timed work.

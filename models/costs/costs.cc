@@ -37,7 +37,7 @@ std::optional<HostModel> recorded_host(const schedule::Program& program) {
                    .collective = program.bucket_call.value_or(Duration{})};
 }
 
-void take(Costs& costs, const schedule::Program& program) {
+void reprice(Costs& costs, const schedule::Program& program) {
   costs.ops = OpCosts(costs.ops.model(), program);
   costs.host = recorded_host(program).value_or(costs.host);
 }

@@ -71,9 +71,10 @@ struct HostModel {
 };
 constexpr auto words_of(HostModel::Kind) { return words("inline", "async"); }
 
-// The host that a recorded step had, which issues it wherever it is taken: as a Program holds it (Op::issue,
-// Program::bucket_call). It runs ahead of the device where it was seen to issue ops; else a bucket's launch takes its time from
-// compute. Nothing where none was seen: then the machine's own is meant.
+// The host that a recorded step had, which issues it wherever it is taken: as a Program holds it
+// (Op::issue, Program::bucket_call). It runs ahead of the device where it was seen to issue ops;
+// else a bucket's launch takes its time from compute. Nothing where none was seen: then the
+// machine's own is meant.
 std::optional<HostModel> recorded_host(const schedule::Program& program);
 
 // Slow-down factors >= 1 while both are in flight. `collective_cpu` is processor time that one
@@ -175,9 +176,9 @@ struct Costs {
   friend bool operator==(const Costs&, const Costs&) = default;
 };
 
-// Prices the ops of another Program on this machine, issued by its own host where one was recorded. REQUIRES: nothing was scaled
-// yet. Throws InputError when an op has no duration there.
-void take(Costs& costs, const schedule::Program& program);
+// Prices the ops of another Program on this machine, issued by its own host where one was recorded.
+// REQUIRES: nothing was scaled yet. Throws InputError when an op has no duration there.
+void reprice(Costs& costs, const schedule::Program& program);
 
 // One draw of what a step may cost: every op and every collective takes its median times a factor
 // drawn from its spread, the same on all ranks and sizes. What has no spread stays.

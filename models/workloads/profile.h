@@ -21,11 +21,13 @@
 //                           step takes on the device once it may begin, and what the host takes to issue
 //                           it after the part before. forward_us, ready_us, ... are the times that
 //                           these give without communication. Not beside no_communication_step or rank1
-//   recorded                the step as it was recorded, which is what the job runs now: step_us; buckets [[names of
-//                           gradients], ...] in order of launch; mode (copy or view); framework whose buckets they are,
-//                           if that is known; micro_steps of an optimizer's step that reduce (step_us is of the last);
-//                           replayed_us, what this profile gives with these buckets where their collectives take what they
-//                           took then; bucket_call_low_us, bucket_call_high_us, between which bucket_call_us may lie
+//   recorded                the step as it was recorded, which is what the job runs now: step_us;
+//                           buckets [[names of gradients], ...] in order of launch; mode (copy or
+//                           view); framework whose buckets they are, if that is known; micro_steps
+//                           of an optimizer's step that reduce (step_us is of the last);
+//                           replayed_us, what this profile gives with these buckets where their
+//                           collectives take what they took then; bucket_call_low_us and
+//                           bucket_call_high_us, between which bucket_call_us may lie
 //   conditions              valid, why_not_valid [sentences], and figures for people: how quiet the
 //                           machine was (python/dovetail_torch/capture.py). Absent: valid
 //   notes                   [sentences] that every prediction repeats: what its times leave out
@@ -46,8 +48,8 @@
 //                nothing but processor time, each takes that much from its rank's compute
 //   copies       pack and unpack at bucket_copy_ns_per_byte
 //   host         where it was seen it runs ahead of the device and issues each part and each bucket as recorded;
-//                otherwise launching a bucket takes its time from compute. These times are of the Program (Op::issue,
-//                Program::bucket_call), so that they go with it to every other machine
+//                otherwise launching a bucket takes its time from compute. These times are of the
+//                Program (Op::issue, Program::bucket_call), so that they go with it everywhere
 // Leaves out: what forward and optimizer lose to cold caches in a real step, and the host cost of a
 // gradient hook.
 //
@@ -105,8 +107,9 @@ struct ProfiledCollectives {
 // The step as somebody recorded it: what the job runs now, wherever it is taken.
 struct RecordedStep {
   Duration step{};
-  // What the profile gives with these buckets, where their collectives take what they took then, waiting for late ranks
-  // included: by how much it misses `step` is known, whatever else is asked. Absent: nobody knows it.
+  // What the profile gives with these buckets, where their collectives take what they took then,
+  // waiting for late ranks included: by how much it misses `step` is known, whatever else is asked.
+  // Absent: nobody knows it.
   std::optional<Duration> replayed = std::nullopt;
   std::string framework = {};  // whose buckets these are, by its id; "": unknown
   bool is_copied = false;      // into buckets; else gradients are views of them
@@ -117,8 +120,9 @@ struct RecordedStep {
   std::vector<std::vector<std::size_t>>
       buckets;  // places of gradients in the profile, in order of launch
 
-  // How far any step of this profile may be off: by the miss of this one, half a per cent of it at least. What copies, waits
-  // and calls each further bucket brings is known of the recorded ones only.
+  // How far any step of this profile may be off: by the miss of this one, half a per cent of it at
+  // least. What copies, waits and calls each further bucket brings is known of the recorded ones
+  // only.
   [[nodiscard]] Duration off() const;
   friend bool operator==(const RecordedStep&, const RecordedStep&) = default;
 };
@@ -160,8 +164,8 @@ bool has_own_costs(const Profile& profile);
 // REQUIRES: has_own_costs(profile). The Costs of the machine that the profile was taken on.
 Costs profile_costs(const Profile& profile, const schedule::Program& program);
 
-// The same machine where everything that the recording does not tell is as cheap, or as dear, as it may be: what a bucket costs
-// the host, and all-reduces of sizes that nobody measured.
+// The same machine where everything that the recording does not tell is as cheap, or as dear, as it
+// may be: what a bucket costs the host, and all-reduces of sizes that nobody measured.
 struct CostBounds {
   Costs cheap, dear;
 };
