@@ -112,11 +112,18 @@ class JobClimb {
     }
     if (!found_.fastest) return;
     keep_what_is_told_from_asked(close);
+    const auto keep_as_fast = [&] {
+      const double most = (1 + kNoise) * to_us(step_of(found_.rows[close.front()]));
+      std::erase_if(close, [&](std::size_t i) { return to_us(step_of(found_.rows[i])) > most; });
+    };
+    // Where nobody asked for a layout nobody has to change one.
+    const bool is_asked =
+        std::ranges::find(found_.rows, kAsAsked, &JobRow::change) != found_.rows.end();
+    if (!is_asked) keep_as_fast();
     const auto changes = [&](std::size_t i) { return found_.rows[i].path.size(); };
     const std::size_t fewest = changes(*std::ranges::min_element(close, {}, changes));
     std::erase_if(close, [&](std::size_t i) { return changes(i) > fewest; });
-    const double most = (1 + kNoise) * to_us(step_of(found_.rows[close.front()]));
-    std::erase_if(close, [&](std::size_t i) { return to_us(step_of(found_.rows[i])) > most; });
+    keep_as_fast();
     found_.best = *std::ranges::min_element(
         close, {}, [&](std::size_t i) { return found_.rows[i].found.peak(); });
     for (JobRow& row : found_.rows) {

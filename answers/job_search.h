@@ -48,8 +48,9 @@ struct JobRow {
 struct JobSearch {
   std::vector<JobRow> rows = {};  // the fastest first; where none fits the smallest
   // Of rows that fit and that a framework can be told: the fastest; of those that cannot be told apart from it the one with the
-  // fewest changes, then the fastest and of those within 2 % of it the one that takes least memory. What may fit counts where it takes
-  // no more than the job as asked, or where nothing fits for certain.
+  // fewest changes (where no job was asked for, of those within 2 % of it), then the fastest, and of those within 2 % of that the
+  // one that takes least memory. Where the job as asked is none of those only what can be told from it, too. What may fit
+  // counts where it takes no more than the job as asked, or where nothing fits for certain.
   std::optional<std::size_t> best = std::nullopt;
   std::optional<std::size_t> fastest = std::nullopt;  // of the same rows
   std::vector<std::string> left_out = {};  // of the given jobs those that cannot be priced, and why
