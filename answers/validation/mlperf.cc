@@ -58,7 +58,8 @@ Row mlperf_row(const TableRow& table) {
   row.no_job = reason_against_run(table);
   if (!row.no_job.empty()) return row;
   const std::string& benchmark = table.text("benchmark");
-  jobs::Job job{.model = jobs::known_model(model_of_benchmark(benchmark)), .as = jobs::RunBy::Megatron};
+  jobs::Job job{.model = jobs::known_model(model_of_benchmark(benchmark)),
+                .as = jobs::RunBy::Megatron};
   jobs::Layout& layout = job.layout;
   layout.tp = table.count("tp");
   layout.pp = table.count("pp");

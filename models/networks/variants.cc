@@ -56,7 +56,7 @@ std::vector<Variant> variants(const Job& job) {
     if (auto other = with_options(job, options)) found.push_back({options, *std::move(other)});
   };
   for (const Recompute kind : kAllOf<Recompute>) {
-    if (kind == Recompute::Selective && job.flash) continue;  // what the kernel does by itself
+    if (kind == Recompute::Selective && job.flash) continue;       // what the kernel does by itself
     if (kind == Recompute::Op && job.as != RunBy::Fsdp) continue;  // torchtitan's
     if (kind != job.recompute) add("recompute=" + std::string(to_string(kind)));
   }
