@@ -60,7 +60,7 @@ using nlohmann::ordered_json;
 using JsonMembers = ordered_json::object_t;
 
 struct NoContext {};
-inline constexpr std::identity self{};  // the member that is the value itself
+inline constexpr std::identity kSelf{};  // the member that is the value itself
 
 // A number that JSON can hold; a check otherwise.
 inline double finite(double value) {
@@ -404,8 +404,8 @@ struct FieldPart {
  private:
   template <class Owner>
   static const Owner& initial() {
-    static const Owner owner{};
-    return owner;
+    static const Owner kInitial{};
+    return kInitial;
   }
 };
 

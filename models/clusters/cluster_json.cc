@@ -59,7 +59,7 @@ constexpr auto kSeriesFields = fields<CollectiveSeries>(
         &CollectiveSeries::times,
         R"(expected "points", or "alpha_us" with "beta_ns_per_byte"; found neither)",
         with<std::vector<CollectivePoint>>(required(
-            "points", self,
+            "points", kSelf,
             as_list(as_object(kPointFields), 2, "point",
                     [](const JsonValue& item, const std::vector<CollectivePoint>& before,
                        const CollectivePoint& point, auto&) { check_rise(item, before, point); }),

@@ -54,14 +54,14 @@ inline constexpr auto kMemoryFields = fields<schedule::MemoryWork>(
     defaulted("flop", &schedule::MemoryWork::flop, as_number(0)));
 
 inline constexpr auto kGemmChoice =
-    with<schedule::GemmWork>(required("gemm", self, as_object(kGemmFields)));
+    with<schedule::GemmWork>(required("gemm", kSelf, as_object(kGemmFields)));
 inline constexpr auto kMemoryChoice =
-    with<schedule::MemoryWork>(required("memory", self, as_object(kMemoryFields)));
+    with<schedule::MemoryWork>(required("memory", kSelf, as_object(kMemoryFields)));
 inline constexpr auto kKernelsChoice = with<schedule::KernelsWork>(required(
     "kernels", &schedule::KernelsWork::kernels,
     as_list(
         as_object(fields<schedule::Kernel>(alternatives(
-            self, R"(expected "gemm" or "memory", found neither)", kGemmChoice, kMemoryChoice))),
+            kSelf, R"(expected "gemm" or "memory", found neither)", kGemmChoice, kMemoryChoice))),
         1, "kernel"),
     "one after another, as one op"));
 inline constexpr std::string_view kNoKernel =
@@ -118,10 +118,10 @@ struct MeasuredTablesPart {
 
 inline constexpr auto kRooflineFields = fields<Roofline>(
     required(
-        "gemm", self,
+        "gemm", kSelf,
         as_object(fields<Roofline>(
             required(
-                "flop_per_s", self,
+                "flop_per_s", kSelf,
                 as_object(fields<Roofline>(
                     by_word<schedule::DType>(&Roofline::gemm_peak, kRate),
                     by_word<schedule::Operands>(&Roofline::narrow_peak, kRate, schedule::kNarrow))),
@@ -163,8 +163,8 @@ inline constexpr auto kCopyFields =
     fields<CopyModel>(CopyRatePart{}, defaulted("fixed_us", &CopyModel::fixed, kTime));
 
 inline constexpr auto kPassesFields = fields<std::map<PassKind, PassModel>>(by_word<PassKind>(
-    self, as_object(fields<PassModel>(required("ns_per_byte", &PassModel::ns_per_byte, kNsPerByte),
-                                      defaulted("fixed_us", &PassModel::fixed, kTime)))));
+    kSelf, as_object(fields<PassModel>(required("ns_per_byte", &PassModel::ns_per_byte, kNsPerByte),
+                                       defaulted("fixed_us", &PassModel::fixed, kTime)))));
 
 // What prices ops, in both kinds of file.
 inline constexpr std::string_view kComputeWords = "peak rates, for work that was not measured";
@@ -191,7 +191,7 @@ struct HostKindValue {
   }
 };
 inline constexpr auto kHostFields = fields<HostModel>(
-    defaulted("kind", self, HostKindValue{},
+    defaulted("kind", kSelf, HostKindValue{},
               "does the host wait for each command (inline) or only enqueue it (async)"),
     defaulted("run_op_us", &HostModel::run_op, kTime),
     defaulted("collective_us", &HostModel::collective, kTime),

@@ -62,7 +62,7 @@ constexpr auto kThing = as_object(fields<Thing>(
     optional("notes", &Thing::notes, as_keyed(as_text())),
     optional(
         "counts", &Thing::counts,
-        as_object(fields<std::map<Colour, std::int64_t>>(by_word<Colour>(self, as_integer(0))))),
+        as_object(fields<std::map<Colour, std::int64_t>>(by_word<Colour>(kSelf, as_integer(0))))),
     required(
         "shape", &Thing::shape,
         tagged("kind", when<Round>("round", kRound, "a circle"), when<Square>("square", kSquare))),
