@@ -216,7 +216,7 @@ constexpr auto kProgramFields = as_object(fields<Program>(
 
 }  // namespace
 
-Program program_from_json(JsonObject object) {
+Program program_from_json(const JsonObject& object) {
   ProgramReading reading{{.groups = {"process group", "no process group is called "},
                           .tensors = {"tensor", "no tensor is called "},
                           .ops = {"op", "no op is called "}}};

@@ -41,7 +41,7 @@ Program read_program(const std::string& path);
 // The same for text; `name` stands for the file in messages.
 Program parse_program(const std::string& name, std::string_view text);
 // A Program that is part of a larger file, e.g. of a plan.
-Program program_from_json(JsonObject object);
+Program program_from_json(const JsonObject& object);
 
 // The text of a file: keys in a fixed order, one space of indent, a newline at the end.
 // REQUIRES: problems(program) is empty, and no op is a ShardUpdate.

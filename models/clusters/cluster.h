@@ -136,7 +136,7 @@ struct Cluster {
 HostModel default_host(BackendKind backend);
 
 // Reading and writing. InputError names file, place and expectation.
-Cluster cluster_from_json(JsonObject root);
+Cluster cluster_from_json(const JsonObject& root);
 Cluster parse_cluster(const std::string& file_name, std::string_view text);
 std::string cluster_to_json(const Cluster& cluster);  // parse_cluster gives the same value back
 void save_cluster(const Cluster& cluster, const std::string& path);

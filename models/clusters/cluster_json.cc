@@ -189,7 +189,7 @@ constexpr auto kClusterFields = as_object(fields<Cluster>(
 
 }  // namespace
 
-Cluster cluster_from_json(JsonObject root) { return read_as<Cluster>(kClusterFields, root); }
+Cluster cluster_from_json(const JsonObject& root) { return read_as<Cluster>(kClusterFields, root); }
 
 Cluster parse_cluster(const std::string& file_name, std::string_view text) {
   const JsonFile file(file_name, text);
