@@ -99,13 +99,14 @@ struct Outcome {
   // Of a recorded step: what the buckets that it was recorded with take here; absent: nothing was recorded.
   std::optional<Duration> now = std::nullopt;
   std::int32_t micro_steps = 1;
-  std::size_t buckets = 0;
+  std::optional<std::size_t> buckets = std::nullopt;  // absent of a job that is answered as it is
   std::optional<predict::StepRange> range = std::nullopt;  // absent: not known of such steps
   Exposed exposed = {};
   // Absent where only the stages' parts are known (long pipelines).
   std::optional<Duration> communication = std::nullopt;  // any collective in flight
   Duration compute{};  // any op runs; of a job on its busiest stage
-  schedule::Room memory = {};  // of a rank of the fullest stage: what it holds, and may hold, and what its device has
+  schedule::Room memory =
+      {};  // of a rank of the fullest stage: what it holds, and may hold, and what its device has
   std::optional<search::Bound> bound =
       std::nullopt;                              // absent: none holds for schedules of this kind
   std::optional<JobFigures> job = std::nullopt;  // absent: a workload

@@ -237,12 +237,15 @@ Outcome Site::weigh_job() const {
   const predict::JobPrediction priced = predict::predict_job(*job_, *cluster_);
   const predict::StageParts& stage = priced.busiest();
   Outcome found{.policy = priced.policy, .step = priced.step};
+  found.micro_steps = static_cast<std::int32_t>(job_->micro_batches());
   if (priced.error != nullptr) found.range = predict::step_range(*priced.error, found.step);
   found.exposed = {.total = stage.exposed_total(), .by_purpose = stage.exposed};
   found.compute = stage.compute;
   found.memory = priced.room();
-  found.job = {
-      .job = jobs::to_string(priced.job), .figures = priced.figures, .idle_ranks = priced.idle, .bubble = stage.bubble};
+  found.job = {.job = jobs::to_string(priced.job),
+               .figures = priced.figures,
+               .idle_ranks = priced.idle,
+               .bubble = stage.bubble};
   return found;
 }
 

@@ -411,20 +411,20 @@ struct FieldPart {
 
 template <class Access, class Value>
 constexpr FieldPart<Presence::Required, Access, Value> required(std::string_view key, Access access,
-                                                            Value value,
-                                                            std::string_view words = "") {
+                                                                Value value,
+                                                                std::string_view words = "") {
   return {key, access, value, words};
 }
 template <class Access, class Value>
 constexpr FieldPart<Presence::Optional, Access, Value> optional(std::string_view key, Access access,
-                                                            Value value,
-                                                            std::string_view words = "") {
+                                                                Value value,
+                                                                std::string_view words = "") {
   return {key, access, value, words};
 }
 template <class Access, class Value>
-constexpr FieldPart<Presence::Defaulted, Access, Value> defaulted(std::string_view key, Access access,
-                                                              Value value,
-                                                              std::string_view words = "") {
+constexpr FieldPart<Presence::Defaulted, Access, Value> defaulted(std::string_view key,
+                                                                  Access access, Value value,
+                                                                  std::string_view words = "") {
   return {key, access, value, words};
 }
 

@@ -370,17 +370,18 @@ void print_buckets(std::ostream& out, const BucketAdvice& advice) {
   out << '\n';
   print_text(out, "buckets (simulated, gain in ms a step against the recorded ones" +
                       (advice.recorded.empty() ? "" : ", those of " + advice.recorded) + ")");
-  print_table(out,
-              table_of<BucketSetting>(
-                  {{{"", "setting"},
-                    [](const BucketSetting& row) {
-                      return short_setting(row) + (row.is_default ? "  (default)" : "");
-                    }},
-                   {{"", "buckets"}, [](const BucketSetting& row) { return row.schedule.buckets.size(); }},
-                   {{"", "gain", Unit::Milliseconds, {3}},
-                    [](const BucketSetting& row) { return row.gain.middle; }},
-                   {{"", "interval"}, [](const BucketSetting& row) { return interval(row.gain); }}},
-                  advice.settings));
+  print_table(
+      out,
+      table_of<BucketSetting>(
+          {{{"", "setting"},
+            [](const BucketSetting& row) {
+              return short_setting(row) + (row.is_default ? "  (default)" : "");
+            }},
+           {{"", "buckets"}, [](const BucketSetting& row) { return row.schedule.buckets.size(); }},
+           {{"", "gain", Unit::Milliseconds, {3}},
+            [](const BucketSetting& row) { return row.gain.middle; }},
+           {{"", "interval"}, [](const BucketSetting& row) { return interval(row.gain); }}},
+          advice.settings));
   for (const std::string& line : advice_lines(advice)) {
     const bool is_pasted = line.starts_with("paste: ") || line.starts_with("likeliest: ");
     if (is_pasted) {

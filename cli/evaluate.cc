@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "base/json_reader.h"
 #include "cli/document.h"
+#include "cli/export_job.h"
 #include "cli/fault.h"
 #include "cli/plain_groups.h"
 #include "cli/signals.h"
@@ -184,39 +185,38 @@ ordered_json gradients_json(const std::vector<answers::GradientFacts>& gradients
   return {{"gradients", std::move(rows)}};
 }
 
-// All that an outcome says, of a job and of a workload alike.
-Members outcome_json(const answers::Outcome& found) {
+// All that an outcome says: the same keys of every workload, and of every job those of its figures besides. `command`: that
+// makes the framework's file of a job as it is; "": none.
+Members outcome_json(const answers::Outcome& found, const std::string& command) {
   const std::optional<Duration> bound = found.bound ? found.bound->time : std::nullopt;
-  const bool has_schedule = !found.schedule.policy.empty() || found.buckets > 0;
+  const auto text_or_null = [](const std::string& text) {
+    return text.empty() ? kNull : json_of(text);
+  };
   Members all;
   all.add("origin", json_of("simulated"s));
   if (found.job) all.add("job", json_of(found.job->job));
-  all.add("policy", found.policy.empty() ? kNull : json_of(found.policy))
-      .add("step_us", json_of(found.step));
-  if (!found.job) all.add("now_us", json_of(found.now));
-  all      .add("interval", found.range ? json_of(*found.range) : kNull)
-      .add("exposed_us", json_of(found.exposed.total));
+  all.add("policy", text_or_null(found.policy))
+      .add("step_us", json_of(found.step))
+      .add("now_us", json_of(found.now))
+      .add("interval", found.range ? json_of(*found.range) : kNull)
+      .add("exposed_us", json_of(found.exposed.total))
+      .add("communication_us", json_of(found.communication))
+      .add("compute_us", json_of(found.compute))
+      .add("micro_steps", std::to_string(found.micro_steps))
+      .add("buckets", found.buckets ? std::to_string(*found.buckets) : kNull)
+      .add("lower_bound_us", json_of(bound))
+      .add("gap_percent", json_of(found.gap()))
+      .add("left_us", json_of(found.left()))
+      .add("memory", memory_json(found.memory))
+      .add("as_run", json_of(found.told.is_changed))
+      .add("in_words", text_or_null(found.told.words))
+      .add("paste", command.empty() ? json_of(found.told.paste()) : json_of(command));
   if (found.job) {
     all.add("exposed", exposed_json(found.exposed))
         .add("bubble_us", json_of(found.job->bubble))
         .add("tokens_per_s_per_gpu", json_of(found.job->figures.tokens_per_s_per_gpu))
-        .add("mfu", json_of(found.job->figures.mfu));
-  }
-  all.add("communication_us", json_of(found.communication))
-      .add("compute_us", json_of(found.compute));
-  if (has_schedule) {
-    all.add("micro_steps", std::to_string(found.micro_steps))
-        .add("buckets", std::to_string(found.buckets));
-  }
-  all.add("lower_bound_us", json_of(bound))
-      .add("gap_percent", json_of(found.gap()))
-      .add("left_us", json_of(found.left()))
-      .add("memory", memory_json(found.memory));
-  if (found.job) all.add("idle_ranks", std::to_string(found.job->idle_ranks));
-  if (has_schedule) {
-    all.add("as_run", json_of(found.told.is_changed))
-        .add("in_words", json_of(found.told.words))
-        .add("paste", json_of(found.told.paste()));
+        .add("mfu", json_of(found.job->figures.mfu))
+        .add("idle_ranks", std::to_string(found.job->idle_ranks));
   }
   return all;
 }
@@ -232,7 +232,11 @@ std::string answer_at(answers::Site& site, const Line& line) {
         .dump();
   }
   const answers::Outcome found = site.weigh(line.asked);
-  Members answer = outcome_json(found);
+  std::string command;
+  if (site.job() && !line.asked.is_of_schedules()) {
+    command = export_job_command(*site.job(), found.job->job, line.asked.cluster);
+  }
+  Members answer = outcome_json(found, command);
   if (line.notes) answer.add("notes", ordered_json(site.notes(found)).dump());
   return answer.end();
 }

@@ -187,7 +187,7 @@ std::vector<std::string> notes_on_typed(const ExploreOptions& options) {
   return frameworks::notes_on_units(typed);
 }
 
-void print_table(std::ostream& out, const ExploreOptions& options, const Exploration& one) {
+void print_exploration(std::ostream& out, const ExploreOptions& options, const Exploration& one) {
   const Sweep& sweep = one.sweep;
   const schedule::Program& program = one.planner.program();
   print_answer(out, answer_of_sweep(one));
@@ -274,23 +274,7 @@ void print_several(std::ostream& out, const ExploreOptions& options,
     }
   }
   print_notes(out, told, options.detail);
-  TextTable table(
-      {"workload", "cluster", "ranks", "step ms", "exposed ms", "gap", "DDP's default", "best"});
-  table.texts({"cluster", "best"}).spares({"exposed ms", "ranks", "gap"});
-  for (const Exploration& one : all) {
-    const SweepRow& best = one.sweep.rows[one.sweep.best];
-    const SweepRow* const ddp = default_of_ddp(one.sweep);
-    const std::optional<double> gap = gap_percent(one.sweep);
-    table.add({one.given.workload, one.summary.cluster,
-               std::to_string(one.planner.program().world_size),
-               fixed(step_ns(best) / 1e6, decimals_of(step_ns(best) / 1e6)),
-               fixed(to_us(Duration(best.candidate.summary.exposed_ns)) / 1e3,
-                     decimals_of(step_ns(best) / 1e6)),
-               gap ? fixed(*gap, 2) + " %" : "-",
-               ddp ? fixed((step_ns(*ddp) / step_ns(best) - 1) * 100, 1, "+") + " %" : "-",
-               best.candidate.name()});
-  }
-  table.print(out);
+  print_table(out, table_of(pair_fields(), all));
 }
 
 report::Report page_of(const ExploreOptions& options, const PageOptions& page, Exploration& one) {
@@ -356,7 +340,7 @@ int explore(const ExploreOptions& options, std::ostream& out) {
     print_several(out, options, all);
     return code;
   }
-  print_table(out, options, one);
+  print_exploration(out, options, one);
   if (options.plot || options.terminal) print_plot(out, one.sweep);
   return code;
 }

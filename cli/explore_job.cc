@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -154,10 +155,6 @@ std::string gain_text(const JobPrediction& found, const JobPrediction& than,
   return middle + " (" + percent(more.low) + " to " + percent(more.high) + ")";
 }
 
-std::string percent(std::optional<double> share) {
-  return share ? fixed(100 * *share, 1) + " %" : "-";
-}
-
 // Kinds of communication that any row shows.
 std::vector<For> kinds_shown(const JobTable& table) {
   std::vector<predict::StageParts> shown;
@@ -177,18 +174,16 @@ void print_stages_of(std::ostream& out, const JobTable& table, const JobRow& row
 // What each decision gave, where there were several.
 void print_path(std::ostream& out, const JobRow& row) {
   if (row.path.size() < 2) return;
-  TextTable text({"what each decision gave", "step ms", ""});
-  const Decided* before = nullptr;
-  for (const Decided& decided : row.path) {
-    std::string gain;
-    if (before != nullptr) {
-      const double more = to_us(decided.step) / to_us(before->step) - 1;
-      gain = (more > 0 ? "+" : "") + fixed(100 * more, 1) + " %";
-    }
-    text.add({decided.change, fixed(to_us(decided.step) / 1e3, 1), std::move(gain)});
-    before = &decided;
-  }
-  text.print(out);
+  const auto gain_of = [&row](const Decided& decided) -> Cell {
+    if (&decided == &row.path.front()) return "";
+    const Decided& before = *(&decided - 1);
+    return 100 * (to_us(decided.step) / to_us(before.step) - 1);
+  };
+  print_table(out,
+              table_of<Decided>({{{"change", "what each decision gave"}, &Decided::change},
+                                 {{"step_us", "step ms", Unit::Milliseconds, {1}}, &Decided::step},
+                                 {{"", "", Unit::Percent, {1, Sign::Always}}, gain_of}},
+                                row.path));
 }
 
 // The row as --job says it: in one line, or as what was typed with the change behind it; nothing where neither reads
@@ -331,36 +326,74 @@ Answer answer_of_job(const JobTable& table) {
   return answer;
 }
 
-void print_job_rows(std::ostream& out, const JobTable& table, const Detail& detail) {
+// All that a row says: the columns of the table, and the keys of the document. Of columns that have no room MFU and tokens/s
+// are the last to go.
+std::vector<Field<JobRow>> fields_of(const JobTable& table) {
+  const auto of_stage = [](auto time) {
+    return [time](const JobRow& row) -> Cell { return time(row.found.busiest()); };
+  };
+  const auto of_range = [](Duration predict::StepRange::*quantile) {
+    return [quantile](const JobRow& row) -> Cell {
+      const std::optional<predict::StepRange> range = range_of(row.found);
+      return range ? Cell((*range).*quantile) : Cell();
+    };
+  };
+  std::vector<Field<JobRow>> fields = {
+      {{"change", "job"}, &JobRow::change},
+      {{"job"}, [](const JobRow& row) { return jobs::to_string(row.found.job); }},
+      {{"policy"}, [](const JobRow& row) { return row.found.policy; }},
+      {{"step_us", "step ms", Unit::Milliseconds, {1}},
+       [](const JobRow& row) { return row.found.step; }},
+      {{"", "p5 to p95", Unit::Own, {}, 2},
+       [](const JobRow& row) { return range_text(row.found); }},
+      {{"public_interval.p5_us"}, of_range(&predict::StepRange::p5)},
+      {{"public_interval.p50_us"}, of_range(&predict::StepRange::p50)},
+      {{"public_interval.p95_us"}, of_range(&predict::StepRange::p95)},
+      {{"tokens_per_s_per_gpu", "tokens/s/GPU"},
+       [](const JobRow& row) { return row.found.figures.tokens_per_s_per_gpu; }},
+      {{"model_flop_per_s_per_gpu"},
+       [](const JobRow& row) { return row.found.figures.model_flop_per_s_per_gpu; }},
+      {{"mfu", "MFU", Unit::Share, {1}}, [](const JobRow& row) { return row.found.figures.mfu; }}};
   const std::vector<For> kinds = kinds_shown(table);
-  std::vector<std::string> header = {"job", "step ms", "p5 to p95", "tokens/s/GPU", "MFU"};
-  for (const For kind : kinds) header.push_back("exposed " + std::string(to_string(kind)));
-  header.insert(header.end(), {"bubble", "peak GiB", "as", ""});
-  TextTable text(std::move(header));
-  std::vector<std::string> exposed;
-  for (const For kind : kinds) exposed.push_back("exposed " + std::string(to_string(kind)));
-  std::vector<std::string_view> spared = {"as", "p5 to p95"};
-  spared.insert(spared.end(), exposed.rbegin(), exposed.rend());
-  spared.insert(spared.end(), {"bubble", "MFU"});
-  text.spares(spared);
-  const std::vector<std::size_t> shown = job_rows_shown(table, detail.all);
-  for (const std::size_t i : shown) {
-    const JobPrediction& found = table.rows()[i].found;
-    const predict::StageParts& stage = found.busiest();
-    std::vector<std::string> cells = {
-        table.rows()[i].change, fixed(to_us(found.step) / 1e3, 1), range_text(found),
-        fixed(found.figures.tokens_per_s_per_gpu, 0), percent(found.figures.mfu)};
-    for (const For kind : kinds) cells.push_back(fixed(to_us(stage.exposed_of(kind)) / 1e3, 1));
-    cells.push_back(fixed(to_us(stage.bubble) / 1e3, 1));
-    cells.push_back(gib_text(found.peak()));
-    cells.push_back(table.rows()[i].target.empty() ? "-" : table.rows()[i].target);
-    cells.emplace_back(verdict_on(table, i));
-    const Tone tone = found.fits() == schedule::Fits::No ? Tone::Warning
-                      : table.best() == i                ? Tone::Good
-                                                         : Tone::Plain;
-    text.add(std::move(cells), tone);
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    const int spare = 3 + static_cast<int>(kinds.size() - i);
+    fields.push_back(
+        {{"", "exposed " + std::string(to_string(kinds[i])), Unit::Milliseconds, {1}, spare},
+         of_stage([kind = kinds[i]](const auto& stage) { return stage.exposed_of(kind); })});
   }
-  text.print(out);
+  const int last = 4 + static_cast<int>(kinds.size());
+  fields.insert(
+      fields.end(),
+      {{{"", "bubble", Unit::Milliseconds, {1}, last},
+        of_stage([](const auto& stage) { return stage.bubble; })},
+       {{"peak_bytes", "peak GiB", Unit::Gib, {1}},
+        [](const JobRow& row) { return row.found.peak(); }},
+       {{"peak_interval.low_bytes"}, [](const JobRow& row) { return row.found.room().low; }},
+       {{"peak_interval.high_bytes"}, [](const JobRow& row) { return row.found.room().high; }},
+       {{"fits"},
+        [](const JobRow& row) {
+          return !row.found.capacity || row.found.peak() <= *row.found.capacity;
+        }},
+       {{"room"}, [](const JobRow& row) { return row.found.room().fits(); }},
+       {{"said_by", "as", Unit::Own, {}, 1},
+        [](const JobRow& row) { return row.target.empty() ? Cell() : Cell(row.target); }},
+       {{"", ""},
+        [&table](const JobRow& row) {
+          return verdict_on(table, static_cast<std::size_t>(&row - table.rows().data()));
+        }},
+       {{"alike"}, [](const JobRow& row) { return bool{row.alike}; }}});
+  return fields;
+}
+
+void print_job_rows(std::ostream& out, const JobTable& table, const Detail& detail) {
+  const std::vector<std::size_t> shown = job_rows_shown(table, detail.all);
+  std::vector<std::reference_wrapper<const JobRow>> rows;
+  for (const std::size_t i : shown) rows.emplace_back(table.rows()[i]);
+  const JobRow* const best = table.best() ? &table.rows()[*table.best()] : nullptr;
+  print_table(out, table_of(fields_of(table), rows, [best](const JobRow& row) {
+                if (row.found.fits() == schedule::Fits::No) return Tone::Warning;
+                return &row == best ? Tone::Good : Tone::Plain;
+              }));
   print_more_rows(out, table.rows().size() - shown.size());
 }
 
@@ -450,40 +483,24 @@ void print_job_table(std::ostream& out, const JobTable& table, const Detail& det
   }
 }
 
-ordered_json row_of(const JobTable& table, std::size_t at) {
-  const JobRow& row = table.rows()[at];
-  const JobPrediction& found = row.found;
-  const schedule::Room room = found.room();
+// What a row of the document has besides: where its decisions led, and its stages.
+void add_lists(const JobRow& row, ordered_json& object) {
   ordered_json stages = ordered_json::array();
-  for (std::size_t i = 0; i < found.stages.size(); ++i) {
-    stages.push_back(stage_json(found.stages[i]));
-    stages.back()["memory_bytes"] = found.memory[i].total().count();
+  for (std::size_t i = 0; i < row.found.stages.size(); ++i) {
+    stages.push_back(stage_json(row.found.stages[i]));
+    stages.back()["memory_bytes"] = row.found.memory[i].total().count();
   }
   ordered_json path = ordered_json::array();
   for (const Decided& decided : row.path) {
     path.push_back({{"change", decided.change}, {"step_us", to_us(decided.step)}});
   }
-  return {{"change", row.change},
-          {"path", std::move(path)},
-          {"job", jobs::to_string(found.job)},
-          {"policy", found.policy},
-          {"step_us", to_us(found.step)},
-          {"public_interval", range_json(range_of(found))},
-          {"tokens_per_s_per_gpu", found.figures.tokens_per_s_per_gpu},
-          {"model_flop_per_s_per_gpu", found.figures.model_flop_per_s_per_gpu},
-          {"mfu", found.figures.mfu ? ordered_json(*found.figures.mfu) : ordered_json(nullptr)},
-          {"peak_bytes", found.peak().count()},
-          {"peak_interval", {{"low_bytes", room.low.count()}, {"high_bytes", room.high.count()}}},
-          {"fits", !found.capacity || found.peak() <= *found.capacity},
-          {"room", std::string(to_string(room.fits()))},
-          {"said_by", row.target.empty() ? ordered_json(nullptr) : ordered_json(row.target)},
-          {"alike", row.alike},
-          {"stages", std::move(stages)}};
+  object["path"] = std::move(path);
+  object["stages"] = std::move(stages);
 }
 
 std::string job_table_json(const JobTable& table) {
-  ordered_json rows = ordered_json::array();
-  for (std::size_t i = 0; i < table.rows().size(); ++i) rows.push_back(row_of(table, i));
+  ordered_json rows = rows_json(table_of(fields_of(table), table.rows()));
+  for (std::size_t i = 0; i < table.rows().size(); ++i) add_lists(table.rows()[i], rows[i]);
   const ordered_json document = {
       {"schema", "dovetail.jobs/1"},
       {"kind", "jobs"},

@@ -34,24 +34,6 @@ ordered_json now_json(const Exploration& one) {
   return object;
 }
 
-ordered_json pair_json(const Exploration& one) {
-  const SweepRow& best = one.sweep.rows[one.sweep.best];
-  const SweepRow* const ddp = default_of_ddp(one.sweep);
-  ordered_json row = {{"workload", one.given.workload},
-                      {"cluster", one.summary.cluster},
-                      {"world_size", one.planner.program().world_size},
-                      {"best", best.candidate.name()},
-                      {"step_us", to_us(Duration(best.candidate.summary.step_ns))},
-                      {"exposed_us", to_us(Duration(best.candidate.summary.exposed_ns))}};
-  row["ddp_default_step_us"] =
-      ddp ? ordered_json(to_us(Duration(ddp->candidate.summary.step_ns))) : nullptr;
-  row["lower_bound_us"] =
-      one.sweep.lower_bound ? ordered_json(to_us(*one.sweep.lower_bound)) : nullptr;
-  const std::optional<double> gap = gap_percent(one.sweep);
-  row["gap_percent"] = gap ? ordered_json(*gap) : nullptr;
-  return row;
-}
-
 }  // namespace
 
 std::string sweep_json(const Exploration& one) {
@@ -89,16 +71,14 @@ std::string sweep_json(const Exploration& one) {
 }
 
 std::string sweeps_json(const std::vector<Exploration>& all) {
-  ordered_json rows = ordered_json::array();
   ordered_json explorations = ordered_json::array();
   for (const Exploration& one : all) {
-    rows.push_back(pair_json(one));
     explorations.push_back(ordered_json::parse(sweep_json(one)));
   }
   const ordered_json document = {{"schema", "dovetail.explorations/1"},
                                  {"kind", "explorations"},
                                  {"origin", "simulated"},
-                                 {"rows", std::move(rows)},
+                                 {"rows", rows_json(table_of(pair_fields(), all))},
                                  {"explorations", std::move(explorations)}};
   return document.dump(1) + "\n";
 }

@@ -185,6 +185,40 @@ std::vector<Field<SweepRow>> fields_of(const Exploration& one) {
   };
 }
 
+std::vector<Field<Exploration>> pair_fields() {
+  // Of a micro-step, as far as its size asks for.
+  const auto in_ms = [](const Exploration& one, Duration time, double shown_ns) {
+    return Cell(time).shown_as(fixed(shown_ns / 1e6, decimals_of(step_ns(one.best()) / 1e6)));
+  };
+  const auto ddp_of = [](const Exploration& one) -> Cell {
+    const SweepRow* const ddp = default_of_ddp(one.sweep);
+    if (ddp == nullptr) return {};
+    return Cell(Duration(ddp->candidate.summary.step_ns))
+        .shown_as(fixed((step_ns(*ddp) / step_ns(one.best()) - 1) * 100, 1, "+") + " %");
+  };
+  return {{{"workload", "workload"}, [](const Exploration& one) { return one.given.workload; }},
+          {{"cluster", "cluster", Unit::Own, {}, 0, Align::Left},
+           [](const Exploration& one) { return one.summary.cluster; }},
+          {{"world_size", "ranks", Unit::Own, {}, 2},
+           [](const Exploration& one) { return one.planner.program().world_size; }},
+          {{"step_us", "step ms"},
+           [=](const Exploration& one) {
+             const Duration step(one.best().candidate.summary.step_ns);
+             return in_ms(one, step, step_ns(one.best()));
+           }},
+          {{"exposed_us", "exposed ms", Unit::Own, {}, 1},
+           [=](const Exploration& one) {
+             const Duration exposed(one.best().candidate.summary.exposed_ns);
+             return in_ms(one, exposed, static_cast<double>(exposed.count()));
+           }},
+          {{"gap_percent", "gap", Unit::Percent, {2}, 3},
+           [](const Exploration& one) { return gap_percent(one.sweep); }},
+          {{"ddp_default_step_us", "DDP's default"}, ddp_of},
+          {{"lower_bound_us"}, [](const Exploration& one) { return one.sweep.lower_bound; }},
+          {{"best", "best", Unit::Own, {}, 0, Align::Left},
+           [](const Exploration& one) { return one.best().candidate.name(); }}};
+}
+
 Answer answer_of_sweep(const Exploration& one) {
   const Sweep& sweep = one.sweep;
   const std::optional<std::size_t>& now = one.now;

@@ -40,6 +40,8 @@ std::string word_for_best(const search::SweepRow& row);
 
 // All that a row says: the columns of the table, and the keys of the document.
 std::vector<Field<search::SweepRow>> fields_of(const Exploration& one);
+// The same of the best of several explorations.
+std::vector<Field<Exploration>> pair_fields();
 Tone tone_of(const search::Sweep& sweep, const search::SweepRow& row);
 
 // What to set, what that gives against what there is now, and what is left.

@@ -240,17 +240,26 @@ void print_several(std::ostream& out, const PredictOptions& options,
   }
   print_notes(out, told, options.detail);
   const auto best = std::ranges::min_element(all, {}, &Predicted::step);
-  TextTable table({"plan", "workload", "cluster", "policy", "buckets", "step ms", "exposed ms",
-                   "against best"});
-  table.texts({"workload", "cluster", "policy"}).spares({"buckets", "exposed ms", "workload"});
-  for (const Predicted& one : all) {
-    const double ratio = to_us(one.step()) / to_us(best->step());
-    table.add({one.path, one.plan().summary.workload, one.costs().machine,
-               one.plan().schedule.policy, std::to_string(one.plan().schedule.buckets.size()),
-               fixed(to_us(one.step()) / 1e3, 3), fixed(to_us(one.exposed()) / 1e3, 3),
-               &one == &*best ? "best" : fixed((ratio - 1) * 100, 1, "+") + " %"});
-  }
-  table.print(out);
+  const auto against_best = [&best](const Predicted& one) -> Cell {
+    if (&one == &*best) return "best";
+    return 100 * (to_us(one.step()) / to_us(best->step()) - 1);
+  };
+  const auto left = [](const char* title, int spare = 0) {
+    return dovetail::Column{"", title, Unit::Own, {}, spare, Align::Left};
+  };
+  print_table(
+      out,
+      table_of<Predicted>(
+          {{{"", "plan"}, &Predicted::path},
+           {left("workload", 3), [](const Predicted& one) { return one.plan().summary.workload; }},
+           {left("cluster"), [](const Predicted& one) { return one.costs().machine; }},
+           {left("policy"), [](const Predicted& one) { return one.plan().schedule.policy; }},
+           {{"", "buckets", Unit::Own, {}, 1},
+            [](const Predicted& one) { return one.plan().schedule.buckets.size(); }},
+           {{"", "step ms", Unit::Milliseconds, {3}}, &Predicted::step},
+           {{"", "exposed ms", Unit::Milliseconds, {3}, 2}, &Predicted::exposed},
+           {{"", "against best", Unit::Percent, {1, Sign::Always}}, against_best}},
+          all));
 }
 
 // Throws InputError for what has no effect, or none that is defined.

@@ -34,7 +34,9 @@
 #include "cli/text.h"
 #include "exec/clock.h"
 #include "exec/compute_only.h"
+#include "exec/cpu/memory.h"
 #include "exec/cuda/stand_in.h"
+#include "exec/device/layout.h"
 #include "exec/legal.h"
 #include "exec/machine.h"
 #include "exec/measure.h"
@@ -84,6 +86,30 @@ schedule::ScheduledProgram alone(const Loaded& plan) {
                      " communicates, and other ops need its data");
   }
   return exec::without_communication(plan.program);
+}
+
+// What the ranks of this machine hold of the plan at least: tensors and buckets that travel, as the cpu backend lays them out.
+Bytes held_by_ranks(const Loaded& plan, const JobOptions& job) {
+  const std::int64_t ranks = job.ranks ? plan.program.program.world_size : 1;
+  Bytes held;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    const exec::Layout layout(plan.program, Rank{static_cast<std::int32_t>(rank)},
+                              exec::Scope::Communicated);
+    held += Bytes(layout.bytes());
+  }
+  return held;
+}
+
+// Throws InputError where a plan needs more memory than this machine has left; the kernel would end the ranks.
+void require_memory(const std::vector<Loaded>& loaded, const JobOptions& job) {
+  const Bytes free(static_cast<std::int64_t>(exec::cpu::memory_available()));
+  for (const Loaded& one : loaded) {
+    const Bytes held = held_by_ranks(one, job);
+    if (held <= free) continue;
+    throw InputError(one.path + ": its ranks here hold at least " + to_string(held) +
+                     " of gradients and buckets, this machine has " + to_string(free) +
+                     " of memory left: run a smaller model, or spread the ranks over machines");
+  }
 }
 
 // Where a rank runs.
@@ -338,6 +364,7 @@ int run(const RunCommandOptions& options, std::ostream& out) {
   const Work work = {
       .options = options, .loaded = loaded, .probes = probes, .machine = machine, .cuda = cuda};
   const std::vector<NamedFile> outputs = outputs_of(options);
+  if (!cuda) require_memory(loaded, job);
   if (!cuda) announce(options, expected_time(options, loaded, std::thread::hardware_concurrency()));
   const AsksBeforeEnding keep_what_is_measured(Asks::BetweenItems);
   bool wrong = false;

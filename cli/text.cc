@@ -46,35 +46,6 @@ void print_table(std::ostream& out, const Table& table) {
   }
 }
 
-TextTable::TextTable(std::vector<std::string> header) {
-  for (std::string& title : header) {
-    table_.columns.push_back({.key = "", .title = std::move(title)});
-  }
-}
-
-TextTable& TextTable::texts(const std::vector<std::string_view>& titles) {
-  for (dovetail::Column& column : table_.columns) {
-    if (std::ranges::find(titles, *column.title) != titles.end()) column.align = Align::Left;
-  }
-  return *this;
-}
-
-TextTable& TextTable::spares(const std::vector<std::string_view>& titles) {
-  for (const std::string_view title : titles) {
-    for (dovetail::Column& column : table_.columns) {
-      if (*column.title == title && column.spare == 0) column.spare = ++spared_;
-    }
-  }
-  return *this;
-}
-
-void TextTable::add(std::vector<std::string> cells, Tone tone) {
-  DOVETAIL_CHECK(cells.size() == table_.columns.size()) << cells.size() << " cells";
-  Table::Row& row = table_.rows.emplace_back();
-  row.tone = tone;
-  for (std::string& cell : cells) row.cells.emplace_back(std::move(cell));
-}
-
 void print_text(std::ostream& out, const std::string& text, std::size_t indent, Tone tone) {
   const std::size_t lead = std::min(text.find_first_not_of(' '), text.size());
   out << std::string(lead, ' ')

@@ -26,22 +26,6 @@ struct Detail {
 // A table that fits the terminal; a line names what it has no room for.
 void print_table(std::ostream& out, const Table& table);
 
-// Columns of texts: of the first, those that are named in texts, and all others to the right.
-class TextTable {
- public:
-  explicit TextTable(std::vector<std::string> header);
-  TextTable& texts(const std::vector<std::string_view>& titles);
-  // In the order in which they go.
-  TextTable& spares(const std::vector<std::string_view>& titles);
-  // REQUIRES: as many cells as the header has.
-  void add(std::vector<std::string> cells, Tone tone = Tone::Plain);
-  void print(std::ostream& out) const { print_table(out, table_); }
-
- private:
-  Table table_;
-  int spared_ = 0;
-};
-
 // A sentence, wrapped at the terminal's width; the first line as it is, further ones by `indent` columns.
 void print_text(std::ostream& out, const std::string& text, std::size_t indent = 2,
                 Tone tone = Tone::Plain);

@@ -430,15 +430,14 @@ Table peak_table(const yardsticks::PeakIntervals& peaks) {
 std::string to_json(const std::vector<Judged>& all, const yardsticks::PeakIntervals& peaks,
                     const yardsticks::ScheduleScore& schedules,
                     const std::optional<yardsticks::Intervals>& intervals) {
-  const ordered_json document = {{"schema", "dovetail.validate/1"},
-                                 {"kind", "validate"},
-                                 {"against", "public"},
-                                 {"rows", yardsticks_json(all)},
-                                 {"peaks",
-                                  {{"all", range_json(peaks.all)},
-                                   {"rows", rows_json(peak_table(peaks))}}},
-                                 {"schedules", schedules_json(schedules)},
-                                 {"intervals", intervals ? intervals_json(*intervals) : nullptr}};
+  const ordered_json document = {
+      {"schema", "dovetail.validate/1"},
+      {"kind", "validate"},
+      {"against", "public"},
+      {"rows", yardsticks_json(all)},
+      {"peaks", {{"all", range_json(peaks.all)}, {"rows", rows_json(peak_table(peaks))}}},
+      {"schedules", schedules_json(schedules)},
+      {"intervals", intervals ? intervals_json(*intervals) : nullptr}};
   return document.dump(1) + "\n";
 }
 

@@ -324,21 +324,21 @@ constexpr auto kPredictionFields = fields<Prediction>(
 
 // What a rank of a job's fullest stage holds; kinds of which there is nothing are absent.
 constexpr auto kHeld = as_integer(0, std::int64_t{1} << 58);
-constexpr auto kHoldingFields = fields<Holding>(
-    required("stage", &Holding::stage, as_integer(0, 1 << 20)),
-    optional("parameters_bytes", &Holding::parameters, kHeld),
-    optional("gradients_bytes", &Holding::gradients, kHeld),
-    optional("sums_of_micro_steps_bytes", &Holding::accumulated, kHeld),
-    optional("copies_in_buckets_bytes", &Holding::copies, kHeld),
-    optional("master_copy_bytes", &Holding::master, kHeld),
-    optional("optimizer_bytes", &Holding::optimizer, kHeld),
-    optional("activations_bytes", &Holding::activations, kHeld),
-    optional("logits_bytes", &Holding::logits, kHeld),
-    optional("working_bytes", &Holding::working, kHeld),
-    optional("gathered_parameters_bytes", &Holding::gathered, kHeld),
-    optional("buffers_bytes", &Holding::buffers, kHeld),
-    optional("fragmentation_bytes", &Holding::fragmentation, kHeld),
-    optional("context_and_NCCL_bytes", &Holding::outside, kHeld));
+constexpr auto kHoldingFields =
+    fields<Holding>(required("stage", &Holding::stage, as_integer(0, 1 << 20)),
+                    optional("parameters_bytes", &Holding::parameters, kHeld),
+                    optional("gradients_bytes", &Holding::gradients, kHeld),
+                    optional("sums_of_micro_steps_bytes", &Holding::accumulated, kHeld),
+                    optional("copies_in_buckets_bytes", &Holding::copies, kHeld),
+                    optional("master_copy_bytes", &Holding::master, kHeld),
+                    optional("optimizer_bytes", &Holding::optimizer, kHeld),
+                    optional("activations_bytes", &Holding::activations, kHeld),
+                    optional("logits_bytes", &Holding::logits, kHeld),
+                    optional("working_bytes", &Holding::working, kHeld),
+                    optional("gathered_parameters_bytes", &Holding::gathered, kHeld),
+                    optional("buffers_bytes", &Holding::buffers, kHeld),
+                    optional("fragmentation_bytes", &Holding::fragmentation, kHeld),
+                    optional("context_and_NCCL_bytes", &Holding::outside, kHeld));
 
 constexpr auto kSummaryFields = fields<PlanSummary>(
     required("workload", &PlanSummary::workload, as_text()),

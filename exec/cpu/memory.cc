@@ -11,7 +11,9 @@
 
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <sstream>
+#include <string>
 
 namespace dovetail::exec::cpu {
 namespace {
@@ -29,6 +31,15 @@ std::size_t memory_of_machine() {
 }
 
 }  // namespace
+
+std::size_t memory_available() {
+  std::ifstream facts("/proc/meminfo");
+  for (std::string key; facts >> key;) {
+    std::size_t kib = 0;
+    if (key == "MemAvailable:" && facts >> kib) return 1024 * kib;
+  }
+  return memory_of_machine();
+}
 
 Floats::~Floats() {
   if (data_ != nullptr) munmap(data_, space_);

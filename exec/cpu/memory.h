@@ -30,6 +30,10 @@ class Floats {
   std::size_t space_ = 0;  // bytes of address space
 };
 
+// Bytes that programs of this machine could still have without swap, as the kernel estimates them; all of its memory
+// where that is not said.
+std::size_t memory_available();
+
 struct Workspace {
   Floats inputs;           // of GEMMs; written once, bounded
   Floats outputs;          // of GEMMs

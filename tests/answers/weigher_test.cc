@@ -69,6 +69,7 @@ TEST(WeigherTest, AJobAsItIsAndByItsOwnPolicyTakesAsLong) {
   EXPECT_EQ(by_policy.step, as_it_is.step);
   EXPECT_EQ(by_policy.job->job, as_it_is.job->job);
   EXPECT_EQ(by_policy.memory.held, as_it_is.memory.held);
+  EXPECT_EQ(by_policy.micro_steps, as_it_is.micro_steps);
   ASSERT_TRUE(as_it_is.exposed.by_purpose);
   Duration sum{};
   for (const Duration part : *as_it_is.exposed.by_purpose) sum += part;

@@ -313,12 +313,15 @@ TEST_F(AnswersTest, AShippedMachineIsComparedByItsName) {
 }
 
 TEST(TextTable, BreaksTitlesThenSparesColumnsThenCutsTexts) {
-  cli::TextTable table({"name of it", "a", "number", "words"});
-  table.texts({"words"}).spares({"number"});
-  table.add({"one", "1", "12345678", "some words that go on for a while until they are cut"});
+  Table table{
+      .columns = {{"", "name of it"},
+                  {"", "a"},
+                  {"", "number", Unit::Own, {}, 1},
+                  {"", "words", Unit::Own, {}, 0, Align::Left}},
+      .rows = {{{"one", "1", "12345678", "some words that go on for a while until they are cut"}}}};
   ::setenv("COLUMNS", "40", 1);
   std::ostringstream out;
-  table.print(out);
+  cli::print_table(out, table);
   ::setenv("COLUMNS", "400", 1);
   EXPECT_EQ(out.str(),
             "name\nof\nit    a  words\n"
@@ -328,7 +331,7 @@ TEST(TextTable, BreaksTitlesThenSparesColumnsThenCutsTexts) {
 
 // Their beginnings and ends tell the last four apart, and not the first three.
 TEST(TextTable, NamesThatDifferAreCutWhereTheyDo) {
-  cli::TextTable table({"policy", "step ms"});
+  Table table{.columns = {{"", "policy"}, {"", "step ms"}}, .rows = {}};
   for (const char* const name :
        {"fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=1,backward=1",
         "fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=2,backward=1",
@@ -336,11 +339,11 @@ TEST(TextTable, NamesThatDifferAreCutWhereTheyDo) {
         "fsdp:mode=copy,wait=first-use,backward=1",
         "exact:wait=first-use,scope=all-that-there-is,sync=1",
         "exact:wait=first-use,scope=all-that-there-is,sync=2", "ddp"}) {
-    table.add({name, "1.00"});
+    table.rows.push_back({{name, "1.00"}});
   }
   ::setenv("COLUMNS", "40", 1);
   std::ostringstream out;
-  table.print(out);
+  cli::print_table(out, table);
   ::setenv("COLUMNS", "400", 1);
   EXPECT_EQ(out.str(),
             "                                    step\n"

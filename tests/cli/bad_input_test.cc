@@ -245,6 +245,15 @@ TEST_F(BadInputTest, CalibratesWithAWorkloadOrAJobOfAsManyRanks) {
                  "calibrate: --job qwen3_0.6b:dp=4 has 4 ranks, but 2 measure");
 }
 
+// 64 ranks with 25 GiB of gradients each: the kernel would end them.
+TEST_F(BadInputTest, APlanThatNeedsMoreMemoryThanThereIsIsRefusedBeforeARankStarts) {
+  const std::string plan = write("large.json", "");
+  ASSERT_EQ(
+      dovetail("plan --workload llama2_7b --cluster h100x64 --policy one-bucket -o " + plan).code,
+      0);
+  expect_refused("run --ranks 64 --plan " + plan, "large.json: its ranks here hold at least 1");
+}
+
 // Each refused before a rank starts, by run and calibrate alike.
 TEST_F(BadInputTest, RatesOfLinks) {
   const std::string plan = write("plan.json", "");
