@@ -17,7 +17,9 @@ std::string between(Duration low, Duration high) {
   return " (" + to_string(low) + " to " + to_string(high) + ")";
 }
 
-std::string nothing_text(const Answer& answer) { return "nothing" + answer.why_nothing; }
+std::string nothing_text(const Answer& answer) {
+  return answer.nothing + ": " + answer.why_nothing;
+}
 
 }  // namespace
 
@@ -45,7 +47,7 @@ report::Answer answer_on_page(const Answer& answer) {
 nlohmann::ordered_json answer_json(const Answer& answer) {
   nlohmann::ordered_json why = nullptr;
   if (answer.set.empty()) {
-    why = answer.why_nothing.substr(answer.why_nothing.starts_with(": ") ? 2 : 0);
+    why = answer.why_nothing;
   }
   return {{"set", answer.set}, {"why_nothing", std::move(why)}, {"left", answer.left}};
 }

@@ -24,8 +24,9 @@
 namespace dovetail::cli {
 
 struct Answer {
-  std::vector<std::string> set;  // lines to paste, which stay whole
-  std::string why_nothing = {};  // of none: ": it is what DDP does by itself", " yet: ..."
+  std::vector<std::string> set;     // lines to paste, which stay whole
+  std::string nothing = "nothing";  // what stands where there is no line, then why:
+  std::string why_nothing = {};     // "it is what DDP does by itself"
   std::string gives;
   std::string left;
   Tone tone = Tone::Good;  // of what is to be set, or not

@@ -382,12 +382,11 @@ void print_buckets(std::ostream& out, const BucketAdvice& advice) {
             [](const BucketSetting& row) { return row.gain.middle; }},
            {{"", "interval"}, [](const BucketSetting& row) { return interval(row.gain); }}},
           advice.settings));
-  for (const std::string& line : advice_lines(advice)) {
-    const bool is_pasted = line.starts_with("paste: ") || line.starts_with("likeliest: ");
-    if (is_pasted) {
-      print_line(out, line);
+  for (const diagnose::AdviceLine& line : advice_lines(advice)) {
+    if (line.is_pasted) {
+      print_line(out, line.text);
     } else {
-      print_text(out, line);
+      print_text(out, line.text);
     }
   }
 }

@@ -157,6 +157,8 @@ ordered_json buckets_json(const diagnose::BucketAdvice& advice) {
   for (const diagnose::GivenUp& given : advice.given_up) {
     given_up.push_back({{"what", given.what}, {"less_us", to_us(given.less)}});
   }
+  std::vector<std::string> lines;
+  for (diagnose::AdviceLine& line : advice_lines(advice)) lines.push_back(std::move(line.text));
   ordered_json gain = gain_json(advice.answer.gain);
   gain["is_told"] = advice.answer.is_told();
   return {{"now_us", to_us(advice.answer.now)},
@@ -168,7 +170,7 @@ ordered_json buckets_json(const diagnose::BucketAdvice& advice) {
           {"framework", std::string(advice.framework->id)},
           {"given_up", std::move(given_up)},
           {"not_replayed", advice.framework->not_replayed},
-          {"advice", advice_lines(advice)}};
+          {"advice", std::move(lines)}};
 }
 
 }  // namespace

@@ -289,10 +289,10 @@ Answer answer_of_asked(const JobTable& table, const JobRow& asked) {
   Answer answer{.set = {}, .gives = step_of_job(asked.found), .left = rest_of_job(asked.found)};
   const JobRow& fastest = table.rows()[*table.found.fastest];
   if (&fastest == &asked) {
-    answer.why_nothing = ": the job as asked is the best that was tried";
+    answer.why_nothing = "the job as asked is the best that was tried";
     return answer;
   }
-  answer.why_nothing = ": too little to tell";
+  answer.why_nothing = "too little to tell";
   answer.gives += " as asked; the fastest that was tried, " + fastest.change + ", " +
                   gain_text(fastest.found, asked.found);
   return answer;
@@ -305,8 +305,8 @@ Answer answer_of_none(const JobTable& table) {
   const bool is_asked = first.path.front().change == kAsAsked;
   return {
       .set = {},
-      .why_nothing = is_unsaid ? ": no framework is told a variant that fits"
-                               : ": no variant fits into memory",
+      .why_nothing =
+          is_unsaid ? "no framework is told a variant that fits" : "no variant fits into memory",
       .gives = "the smallest takes " + memory_text(first.found) + " of " +
                gib_text(*first.found.capacity) + " GiB a GPU: " + first.change,
       .left = first.found.job.layout.world() > 1 && is_asked
@@ -464,7 +464,7 @@ void print_job_table(std::ostream& out, const JobTable& table, const Detail& det
   print_job_rows(out, table, detail);
   print_below_rows(out, table);
   if (!table.best()) {
-    out << "best: none" << answer_of_none(table).why_nothing << '\n';
+    out << "best: none: " << answer_of_none(table).why_nothing << '\n';
     return;
   }
   const JobRow& best = table.rows()[*table.best()];

@@ -227,7 +227,7 @@ Answer answer_of_sweep(const Exploration& one) {
   const SweepRow& best = sweep.rows[sweep.best];
   if (!best.fits) {
     return {.set = {},
-            .why_nothing = ": none of these fits into memory",
+            .why_nothing = "none of these fits into memory",
             .gives = "a rank keeps at least " + to_string(best.resident) + ", a device has " +
                      to_string(one.capacity.value_or(Bytes{})),
             .left = best.candidate.schedule.parameters == schedule::ParameterSync::EachUse
@@ -237,17 +237,17 @@ Answer answer_of_sweep(const Exploration& one) {
   }
   if (now == sweep.best && one.fastest) {
     answer.set.clear();
-    answer.why_nothing = ": nothing faster than what you have can be told from it";
+    answer.why_nothing = "nothing faster than what you have can be told from it";
   } else if (answer.set.empty() && best.is_recorded) {
-    answer.why_nothing = ": keep the buckets you have";
+    answer.why_nothing = "keep the buckets you have";
   } else if (answer.set.empty()) {
-    answer.why_nothing = ": it is what " + std::string(sweep.framework->name) + " does by itself";
+    answer.why_nothing = "it is what " + std::string(sweep.framework->name) + " does by itself";
   }
   if (one.answer && micro_steps(best) == 1) {
     answer.gives = search::in_words(*one.answer);
     if (!one.answer->is_told()) {
       answer.set.clear();
-      answer.why_nothing = ": keep the buckets you have";
+      answer.why_nothing = "keep the buckets you have";
       answer.gives = "nothing that can be told: " + answer.gives;
     }
   }
@@ -256,7 +256,7 @@ Answer answer_of_sweep(const Exploration& one) {
   const auto step = [&](std::size_t row) { return to_us(compared_step(sweep.rows[row])); };
   if (one.host_bound && now && step(sweep.best) >= kTold * step(*now)) {
     answer.set.clear();
-    answer.why_nothing = ": the host is what the step waits for";
+    answer.why_nothing = "the host is what the step waits for";
     if (!one.answer) {
       answer.gives = "nothing that can be told: the best buckets take " + answer.gives;
     }

@@ -72,14 +72,15 @@ Answer answer_of_plan(const Written& plan) {
                     "): " + change_text(step, plan.now->step);
   }
   if (plan.has_no_room()) {
-    answer.why_nothing = ": " + verdict_of(*plan.shortage);
+    answer.why_nothing = verdict_of(*plan.shortage);
     answer.tone = Tone::Warning;
   } else if (!plan.next.empty()) {
     answer.set = plan.next;
   } else if (plan.options.output.empty()) {
-    answer.why_nothing = " yet: -o plan.json writes the plan";
+    answer.nothing = "nothing yet";
+    answer.why_nothing = "-o plan.json writes the plan";
   } else {
-    answer.why_nothing = ": no framework is told this plan by a file; dovetail run " +
+    answer.why_nothing = "no framework is told this plan by a file; dovetail run " +
                          plan.options.output + " executes it";
   }
   answer.left = plan.predicted.lower_bound

@@ -99,12 +99,12 @@ void require_one_group(const Restriction& left) {
   const schedule::Bucket& first = left.schedule().buckets.front();
   for (const schedule::Bucket& bucket : left.schedule().buckets) {
     if (bucket.group == first.group && bucket.replicas == first.replicas) continue;
-    throw InputError(
-        "export: the plan reduces over process groups " + left.program().group(first.group).name +
-        " and " + left.program().group(bucket.group).name +
-        ", and what is written for FSDP2 has one mesh: use dovetail_torch.apply, which "
-        "takes several, or dovetail export --job --to torchtitan, where a job was "
-        "planned");
+    throw CannotRun("the plan reduces over process groups " +
+                    left.program().group(first.group).name + " and " +
+                    left.program().group(bucket.group).name +
+                    ", and what is written for FSDP2 has one mesh: use dovetail_torch.apply, which "
+                    "takes several, or dovetail export --job --to torchtitan, where a job was "
+                    "planned");
   }
 }
 

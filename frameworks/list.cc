@@ -106,8 +106,8 @@ std::string in_words(const schedule::Policy& policy) {
 
 void require_names(const Framework& framework, const schedule::Program& program) {
   if (!framework.names_parameters || !schedule::has_places_only(program)) return;
-  throw InputError(
-      "export: " + std::string(framework.name) +
+  throw CannotRun(
+      std::string(framework.name) +
       "'s file names parameters, and this plan has none: it was made of a trace, which has no "
       "names. "
       "dovetail import kineto --parameters FILE gives them (NAME and shape, a line each); or use "
@@ -117,7 +117,7 @@ void require_names(const Framework& framework, const schedule::Program& program)
 
 Export export_plan(const Framework& framework, const schedule::Plan& plan, const Machine& machine,
                    const ExportOptions& options) {
-  if (plan.schedule.buckets.empty()) throw InputError("export: the plan has no bucket");
+  if (plan.schedule.buckets.empty()) throw CannotRun("the plan has no bucket");
   require_names(framework, plan.program);
   Restriction left(plan.program, plan.schedule, machine.step);
   framework.restrict_to(left);

@@ -56,8 +56,8 @@ Definition reversed_definition(const Program& program) {
     }
   }
   if (order.size() != gradients.size()) {
-    throw InputError(
-        "export: the plan does not tell in which order parameters are defined (a gradient "
+    throw CannotRun(
+        "the plan does not tell in which order parameters are defined (a gradient "
         "\"w.grad\" "
         "belongs to the parameter \"w\")");
   }

@@ -101,8 +101,8 @@ void restrict_to_tuner(Restriction& left) {
   const bool caps = std::ranges::any_of(left.schedule().buckets,
                                         [](const Bucket& bucket) { return bucket.max_ctas > 0; });
   if (!caps) {
-    throw InputError(
-        "export: the plan limits the thread blocks of no collective, so a tuner file would only "
+    throw CannotRun(
+        "the plan limits the thread blocks of no collective, so a tuner file would only "
         "take "
         "choices away from NCCL: run without one");
   }

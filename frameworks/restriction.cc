@@ -208,19 +208,19 @@ bool has_one_stage_and_group(const Program& program, const Schedule& schedule) {
 void require_one_stage_and_group(const Restriction& left, const std::string& framework) {
   const Program& program = left.program();
   if (program.stages != 1) {
-    throw InputError("export: the plan has " + std::to_string(program.stages) +
-                     " pipeline stages; what can be written for " + framework +
-                     " is one stage only (--to megatron and fsdp take several; dovetail export "
-                     "--job writes the job that it was made of)");
+    throw CannotRun("the plan has " + std::to_string(program.stages) +
+                    " pipeline stages; what can be written for " + framework +
+                    " is one stage only (--to megatron and fsdp take several; dovetail export "
+                    "--job writes the job that it was made of)");
   }
   for (const Bucket& bucket : left.schedule().buckets) {
     const GroupId first = left.schedule().buckets.front().group;
     if (bucket.group == first && !bucket.replicas) continue;
-    throw InputError("export: the plan reduces over process groups " + program.group(first).name +
-                     " and " + program.group(bucket.replicas.value_or(bucket.group)).name +
-                     ", and " + framework +
-                     " has one: use dovetail_torch.apply, which takes several, or dovetail export "
-                     "--job, where a job was planned");
+    throw CannotRun("the plan reduces over process groups " + program.group(first).name + " and " +
+                    program.group(bucket.replicas.value_or(bucket.group)).name + ", and " +
+                    framework +
+                    " has one: use dovetail_torch.apply, which takes several, or dovetail export "
+                    "--job, where a job was planned");
   }
 }
 
@@ -228,7 +228,7 @@ void require_one_dtype(const Restriction& left, const std::string& why) {
   const std::vector<schedule::OwedGradient> owed = schedule::owed_gradients(left.program());
   for (const schedule::OwedGradient& gradient : owed) {
     if (gradient.dtype == owed.front().dtype) continue;
-    throw InputError("export: the plan's gradients have several dtypes; " + why);
+    throw CannotRun("the plan's gradients have several dtypes; " + why);
   }
 }
 

@@ -16,11 +16,22 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "frameworks/export.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
 namespace dovetail::frameworks {
+
+// Why a framework cannot run a plan at all, whatever is given up: "export: WHY" for people.
+class CannotRun : public InputError {
+ public:
+  explicit CannotRun(std::string why) : InputError("export: " + why), why_(std::move(why)) {}
+  [[nodiscard]] const std::string& why() const { return why_; }
+
+ private:
+  std::string why_;
+};
 
 class Restriction {
  public:

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/interruption.h"
+#include "frameworks/restriction.h"
 #include "schedule/policies/definition.h"
 #include "schedule/resident.h"
 
@@ -255,11 +256,10 @@ class Sweeper {
         row.is_changed = true;
       }
       row.said = std::move(said);
+    } catch (const frameworks::CannotRun& refusal) {
+      leave_out(std::string(options_.framework->name) + ": " + refusal.why());
     } catch (const InputError& error) {
-      std::string why = error.what();
-      constexpr std::string_view kBegins = "export: ";
-      if (why.starts_with(kBegins)) why.erase(0, kBegins.size());
-      leave_out(std::string(options_.framework->name) + ": " + why);
+      leave_out(std::string(options_.framework->name) + ": " + error.what());
     }
   }
 

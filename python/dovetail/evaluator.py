@@ -24,11 +24,14 @@ class Evaluation:
     interval: Optional[Interval]  # where public steps like it lay; None where nothing is known
     lower_bound_us: Optional[float]  # no schedule of the kind is faster on this model; None where none is known
     gap_percent: Optional[float]  # of the step above the bound
-    exposed_us: Optional[float]  # communication that nothing hides
+    left_us: float  # what could be gained at most: down to the bound, else all that is exposed and all that waits
+    exposed_us: float  # communication that nothing hides
+    bubble_us: Optional[float]  # of a job as it is: what its busiest stage waits
     held_bytes: int  # memory of a rank: of a job its peak, of a workload what it keeps all step long, activations aside
     device_bytes: Optional[int]
-    fits: bool
-    paste: Optional[str]  # the setting of the framework, where there is one
+    fits: bool  # held_bytes, into the device
+    room: str  # "yes", "may" or "no": whether all that the memory may be fits
+    paste: Optional[str]  # the setting of the framework, or the command that makes the file of a job as it is
     in_words: Optional[str]
     document: Dict[str, Any] = field(repr=False)  # the whole answer
     now_us: Optional[float] = None  # what the buckets of a recorded step take here; None where nothing was recorded
@@ -67,10 +70,10 @@ class Evaluator:
         found = self.ask(keys)
         memory = found["memory"]
         return Evaluation(step_us=found["step_us"], interval=interval_of(found["interval"]),
-                          lower_bound_us=found.get("lower_bound_us"), gap_percent=found.get("gap_percent"),
-                          exposed_us=found.get("exposed_us"), held_bytes=memory["held_bytes"],
-                          device_bytes=memory["device_bytes"], fits=memory["fits"], paste=found.get("paste"),
-                          in_words=found.get("in_words"), document=found, now_us=found.get("now_us"))
+                          lower_bound_us=found["lower_bound_us"], gap_percent=found["gap_percent"], left_us=found["left_us"],
+                          exposed_us=found["exposed_us"], bubble_us=found.get("bubble_us"), held_bytes=memory["held_bytes"],
+                          device_bytes=memory["device_bytes"], fits=memory["fits"], room=memory["room"], paste=found["paste"],
+                          in_words=found["in_words"], document=found, now_us=found["now_us"])
 
     def answer(self, line: str) -> str:
         """A line of JSON to a line of JSON; an error is {"error": SENTENCE}, with "internal" where it is dovetail's own."""

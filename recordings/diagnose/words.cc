@@ -165,13 +165,13 @@ std::string flat_range(const BucketAdvice& advice) {
          " of the best, which cannot be told): " + text;
 }
 
-void add_torch_notes(const BucketSetting& setting, std::vector<std::string>& lines) {
+void add_torch_notes(const BucketSetting& setting, std::vector<AdviceLine>& lines) {
   if (setting.size) {
-    lines.emplace_back(
-        "(torch 1.13 closes the first bucket at 1 MiB whatever the cap; from 2.x on only "
-        "where no cap is given)");
+    lines.push_back(
+        {"(torch 1.13 closes the first bucket at 1 MiB whatever the cap; from 2.x on only "
+         "where no cap is given)"});
   }
-  if (setting.is_list) lines.emplace_back("(bucket_cap_mb_list: torch 2.13 or later)");
+  if (setting.is_list) lines.push_back({"(bucket_cap_mb_list: torch 2.13 or later)"});
 }
 
 // "worth trying: 3.1 % of the step (1.0 to 5.2); at the spread of the recorded steps 40 of each show it".
@@ -189,27 +189,27 @@ std::string worth_trying(const BucketAdvice& advice, const Gain& gain) {
 }
 
 // What to do, and why not more.
-void add_paste(const BucketAdvice& advice, std::vector<std::string>& lines) {
+void add_paste(const BucketAdvice& advice, std::vector<AdviceLine>& lines) {
   const BucketSetting* const setting = advised(advice);
   const bool is_torch = advice.framework->id == "torch";
   if (setting != nullptr && setting->gain.middle > advice.tell) {
     const bool is_certain = setting->gain.low > Duration{};
     if (!is_certain) {
-      lines.emplace_back("no bucket size is better for certain: every interval holds 0");
+      lines.push_back({"no bucket size is better for certain: every interval holds 0"});
     }
-    lines.push_back((is_certain ? "paste: " : "likeliest: ") + setting->line);
-    lines.push_back(worth_trying(advice, setting->gain));
+    lines.push_back({(is_certain ? "paste: " : "likeliest: ") + setting->line, true});
+    lines.push_back({worth_trying(advice, setting->gain)});
     if (is_torch) add_torch_notes(*setting, lines);
     return;
   }
   if (setting == nullptr) {
-    lines.push_back("keep what you have" +
-                    (advice.recorded.empty() ? std::string() : " (" + advice.recorded + ")") +
-                    ": no bucket size is better by more than can be told");
+    lines.push_back({"keep what you have" +
+                     (advice.recorded.empty() ? std::string() : " (" + advice.recorded + ")") +
+                     ": no bucket size is better by more than can be told"});
     return;
   }
-  lines.push_back("no setting of " + std::string(advice.framework->name) +
-                  " is better than the recorded buckets by more than can be told");
+  lines.push_back({"no setting of " + std::string(advice.framework->name) +
+                   " is better than the recorded buckets by more than can be told"});
 }
 
 }  // namespace
@@ -339,12 +339,12 @@ const Finding* finding_of(const Diagnosis& diagnosis, FindingKind kind) {
 
 // Of a trace without a bucket that could be another one.
 void say_no_buckets(const Diagnosis& diagnosis, Brief& brief) {
-  brief.why_nothing = ": the trace makes no workload whose buckets could be changed";
+  brief.why_nothing = "the trace makes no workload whose buckets could be changed";
   brief.gives = "no forecast of buckets";
   const bool sends_nothing = finding_of(diagnosis, FindingKind::NoCollective) != nullptr &&
                              diagnosis.unrecognised.likely.empty();
   if (!sends_nothing) return;
-  brief.why_nothing = ": this job sends nothing (no collective is recognised)";
+  brief.why_nothing = "this job sends nothing (no collective is recognised)";
   const Finding* const waits = finding_of(diagnosis, FindingKind::WaitsForHost);
   brief.gives = waits == nullptr ? "nothing: there are no buckets"
                                  : "nothing: there are no buckets; the GPU waits " +
@@ -360,11 +360,11 @@ void say_buckets(const Diagnosis& diagnosis, Brief& brief) {
     return;
   }
   brief.why_nothing =
-      ": keep the buckets you have" + (advice.recorded.empty() ? "" : " (" + advice.recorded + ")");
+      "keep the buckets you have" + (advice.recorded.empty() ? "" : " (" + advice.recorded + ")");
   if (const Finding* const late = finding_of(diagnosis, FindingKind::Stragglers)) {
-    brief.why_nothing = ": rank " + std::to_string(diagnosis.late.front().rank) +
+    brief.why_nothing = "rank " + std::to_string(diagnosis.late.front().rank) +
                         " is what the others wait for, " + percent(late->share()) +
-                        " of all collective time" + brief.why_nothing;
+                        " of all collective time: " + brief.why_nothing;
   }
   brief.gives = "nothing that can be told: " + brief.gives;
 }
@@ -445,14 +445,14 @@ std::vector<std::string> host_lines(const HostTime& host) {
   return lines;
 }
 
-std::vector<std::string> advice_lines(const BucketAdvice& advice) {
-  std::vector<std::string> lines = {flat_range(advice)};
+std::vector<AdviceLine> advice_lines(const BucketAdvice& advice) {
+  std::vector<AdviceLine> lines = {{flat_range(advice)}};
   add_paste(advice, lines);
   for (const GivenUp& given : advice.given_up) {
-    lines.push_back("given up: " + given.what + ": " + exact_ms(given.less) + " a step");
+    lines.push_back({"given up: " + given.what + ": " + exact_ms(given.less) + " a step"});
   }
   for (const std::string_view missing : advice.framework->not_replayed) {
-    lines.push_back("not replayed: " + std::string(missing));
+    lines.push_back({"not replayed: " + std::string(missing)});
   }
   return lines;
 }

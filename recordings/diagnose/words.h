@@ -31,7 +31,7 @@ std::vector<std::string> sentences(const Diagnosis& diagnosis);
 // give at most. Empty where there is no work to diagnose.
 struct Brief {
   std::string set;          // a line to paste; empty: nothing is to be set
-  std::string why_nothing;  // of nothing: ": keep the buckets you have"
+  std::string why_nothing;  // of nothing: "keep the buckets you have"
   std::string gives, left;
 };
 Brief brief(const Diagnosis& diagnosis);
@@ -41,6 +41,11 @@ std::vector<std::string> host_lines(const HostTime& host);
 
 // The flat range first, since it says how much the choice matters at all; then the line to paste, or that keeping what
 // there is is as good; then what the framework cannot express, with what that costs, and what the forecast does not hold.
-std::vector<std::string> advice_lines(const BucketAdvice& advice);
+// A line of it; one that somebody pastes stays whole.
+struct AdviceLine {
+  std::string text;
+  bool is_pasted = false;
+};
+std::vector<AdviceLine> advice_lines(const BucketAdvice& advice);
 
 }  // namespace dovetail::diagnose

@@ -150,7 +150,7 @@ TEST(KinetoDiagnosisTest, DlrmWaitsForLateRanks) {
   EXPECT_EQ(diagnosis.late.front().rank, 7);
   // No bucket is a gain for certain, and the first line says who is waited for.
   EXPECT_EQ(brief(diagnosis).why_nothing,
-            ": rank 7 is what the others wait for, 96 % of all collective time: keep the buckets "
+            "rank 7 is what the others wait for, 96 % of all collective time: keep the buckets "
             "you have");
 }
 
@@ -164,7 +164,7 @@ TEST(KinetoDiagnosisTest, AJobThatSendsNothingIsToldThatItsHostIsLate) {
       std::ranges::find(diagnosis.findings, FindingKind::WaitsForHost, &Finding::kind);
   ASSERT_NE(waits, diagnosis.findings.end());
   const Brief told = brief(diagnosis);
-  EXPECT_EQ(told.why_nothing, ": this job sends nothing (no collective is recognised)");
+  EXPECT_EQ(told.why_nothing, "this job sends nothing (no collective is recognised)");
   EXPECT_THAT(told.gives, HasSubstr("the GPU waits 1.50 ms of 1.55 ms a step for the host"));
   const HostTime& host = diagnosis.ranks[0].host;
   const WhatIf& change = diagnosis.ranks[0].forecast.what_ifs.back();
