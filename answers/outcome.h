@@ -1,13 +1,13 @@
-// A question and its outcome: all that can be asked of a training step, and all that is said of it. Every door (explore, plan,
-// predict, evaluate, Python, C++ and agents) asks a Question, and shows Outcomes.
+// A question and its outcome: what can be asked of a step of distributed training, and what is predicted of it. `evaluate` (and
+// through it Python, C++ and agents) and `plan` ask Questions; rows of `explore` and `predict` are made beside them still.
 //
-//   Weigher weigher(data_dir);                                               // weigher.h: the only way from one to the other
-//   Outcome now = weigher.weigh({.workload = "resnet50", .cluster = "a100x8", .policy = "torch-ddp"});
-//   now.step                        // 49.1 ms: predicted, of one training step in steady state
-//   now.exposed.total               // 8.0 ms of it no computation hides the communication of gradients
-//   now.bound->time, now.gap()      // 48.4 ms: no schedule of the same kind is faster; 1.4 % are left
-//   now.memory.fits()               // whether a device has room for what a rank holds
-//   now.told.paste                  // "DistributedDataParallel(model)": the line that makes the framework do this
+//   Weigher weigher(data_dir);      // weigher.h: from one to the other
+//   Outcome ddp = weigher.weigh({.workload = "gpt2", .cluster = "h100x64", .policy = "torch-ddp"});
+//   ddp.step                        // 50.9 ms: predicted, of one training step in steady state
+//   ddp.exposed.total               // so long of it communication runs and nothing computes
+//   ddp.bound->time, ddp.gap()      // no schedule of the same kind is faster; how far the step is above that, in per cent
+//   ddp.memory.fits()               // yes, no or may: whether a device has room for what a rank holds
+//   ddp.told.paste()                // the line that makes the framework do this
 //
 // The subject is what trains: a workload (what one rank computes: a model of the zoo, a file, a recorded profile) or a job (a model
 // with its layout over ranks, batch and precision). It runs on a machine, shipped, calibrated or the one it was recorded on, with
@@ -43,9 +43,9 @@ struct Question {
   std::string workload = {};  // as --workload takes it,
   std::string job = {};       // or a job, as --job takes it, which says its ranks and layout itself
   std::string cluster = {};   // the machine; empty: the one that the workload was recorded on
-  std::optional<std::int64_t> world =
-      std::nullopt;  // ranks of a workload that does not say how many,
-  std::optional<schedule::DataParallel> layout = std::nullopt;  // or how they divide it
+  // Ranks of a workload that does not say how many, or how they divide it.
+  std::optional<std::int64_t> world = std::nullopt;
+  std::optional<schedule::DataParallel> layout = std::nullopt;
   models::WhatIf what_if = {};
   bool force = false;  // take a recording that says of itself that it is not valid
   // As --policy takes it; empty: what a job decides by itself; of a workload the best that is known, and where its layout
@@ -105,8 +105,8 @@ struct Outcome {
   // Absent where only the stages' parts are known (long pipelines).
   std::optional<Duration> communication = std::nullopt;  // any collective in flight
   Duration compute{};  // any op runs; of a job on its busiest stage
-  schedule::Room memory =
-      {};  // of a rank of the fullest stage: what it holds, and may hold, and what its device has
+  // Of a rank of the fullest stage: what it holds, what it may hold, and what its device has.
+  schedule::Room memory = {};
   std::optional<search::Bound> bound =
       std::nullopt;                              // absent: none holds for schedules of this kind
   std::optional<JobFigures> job = std::nullopt;  // absent: a workload

@@ -1,8 +1,9 @@
-// From a Question to its Outcome, the only way: load, decide, lower, verify, play, bound, hold. What was loaded and simulated is kept.
+// From a Question to its Outcome: load, decide, lower, play, bound, hold; what leaves as a plan is verified. What was loaded and
+// simulated is kept.
 //
 //   Weigher weigher(data_dir);
 //   Outcome found = weigher.weigh({.job = "llama3_8b:dp_shard=8,gbs=64", .cluster = "h100x8"});
-//   schedule::Plan plan = weigher.plan({.workload = "resnet50", .cluster = "a100x8"});   // verified, to be written or run
+//   weigher.at_site(question, [&](Site& site) { MadePlan made = site.plan(question); });
 //
 // Several threads may ask at once; those that ask of one subject on one machine wait for each other.
 //
