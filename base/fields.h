@@ -325,8 +325,8 @@ constexpr KeyedValue<Element> as_keyed(Element element) {
 // What the schema of an object grows from, part by part.
 struct ObjectSchema {
   ordered_json properties = ordered_json::object();
-  ordered_json required = ordered_json::array();
-  ordered_json one_of = ordered_json::array();  // sets of keys, one of which is there
+  std::vector<std::string> required;
+  std::vector<ordered_json> one_of;  // sets of keys, one of which is there
 
   void add(std::string_view key, ordered_json says, std::string_view words) {
     if (!words.empty()) says["description"] = words;
@@ -398,7 +398,7 @@ struct FieldPart {
     } else {
       whole.add(key, value.template schema<Member>(), words);
     }
-    if (kPresence == Presence::Required) whole.required.push_back(key);
+    if (kPresence == Presence::Required) whole.required.emplace_back(key);
   }
 
  private:
@@ -631,7 +631,9 @@ struct AlternativesPart {
       ObjectSchema one;
       choice.table.template schema<T>(one);
       whole.properties.update(one.properties);
-      whole.one_of.push_back({{"required", one.required}});
+      ordered_json keys = ordered_json::object();
+      keys["required"] = one.required;
+      whole.one_of.push_back(std::move(keys));
     };
     std::apply([&](const auto&... choice) { (add(choice), ...); }, choices);
   }
@@ -742,7 +744,7 @@ struct TaggedValue {
     const auto add = [&]<class Alternative, class Table>(const Choice<Alternative, Table>& choice) {
       ObjectSchema whole;
       whole.add(tag, {{"const", choice.tag}}, "");
-      whole.required.push_back(tag);
+      whole.required.emplace_back(tag);
       choice.table.template schema<Alternative>(whole);
       ordered_json says = whole.whole();
       if (!choice.words.empty()) says["description"] = choice.words;

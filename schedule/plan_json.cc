@@ -54,7 +54,7 @@ struct DerivedPart {
   template <class Owner>
   void schema(ObjectSchema& whole) const {
     whole.add(key, as_integer(0).schema<std::int64_t>(), words);
-    whole.required.push_back(key);
+    whole.required.emplace_back(key);
   }
   // REQUIRES: what it follows from was read.
   void confirm(JsonObject& object, const auto& owner, const Program& program) const {

@@ -156,7 +156,11 @@ struct CopyRatePart {
   void schema(ObjectSchema& whole) const {
     whole.add("bytes_per_s", kRate.schema<double>(), "");
     whole.add("ns_per_byte", kNsPerByte.schema<double>(), "");
-    whole.one_of = {{{"required", {"bytes_per_s"}}}, {{"required", {"ns_per_byte"}}}};
+    for (const char* const key : {"bytes_per_s", "ns_per_byte"}) {
+      ordered_json keys = ordered_json::object();
+      keys["required"] = std::vector<std::string>{key};
+      whole.one_of.push_back(std::move(keys));
+    }
   }
 };
 inline constexpr auto kCopyFields =
