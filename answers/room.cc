@@ -84,14 +84,14 @@ std::optional<Shortage> shortage_of(std::optional<Bytes> capacity, const schedul
   if (!capacity) return std::nullopt;
   const auto if_short = [&](Shortage::Of of, Room room, Bytes moments) {
     Shortage shortage{
-        .of = of, .room = std::move(room), .in_pipeline = program.stages > 1, .moments = moments};
-    return shortage.room.fits() == Fits::Yes ? std::nullopt : std::optional(std::move(shortage));
+        .of = of, .room = room, .in_pipeline = program.stages > 1, .moments = moments};
+    return shortage.room.fits() == Fits::Yes ? std::nullopt : std::optional(shortage);
   };
   if (summary.memory) return if_short(Shortage::Of::Job, room_of(*summary.memory, capacity), {});
   const schedule::Resident kept = schedule::resident(program, schedule);
   if (auto plan = if_short(Shortage::Of::Plan, room_of_kept(kept, capacity), {})) return plan;
   if (kept.optimizer > Bytes(0)) return std::nullopt;
-  Holding with_adam = kept;
+  Holding with_adam = static_cast<const Holding&>(kept);
   with_adam.optimizer = kept.moments;
   return if_short(Shortage::Of::PlanWithAdam, room_of_kept(with_adam, capacity), kept.moments);
 }

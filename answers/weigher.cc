@@ -56,7 +56,7 @@ predict::InputOptions options_of(const Question& question, const std::string& da
 }  // namespace
 
 schedule::Policy policy_of_job(const jobs::Job& job, const std::string& given) {
-  const schedule::Policy own = schedule::parse_policy(jobs::policy_text(job));
+  schedule::Policy own = schedule::parse_policy(jobs::policy_text(job));
   if (given.empty()) return own;
   schedule::Policy policy = frameworks::parse_policy(given);
   if (policy.decisions.stages) return policy;

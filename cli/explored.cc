@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "cli/step_words.h"
 #include "frameworks/framework.h"
 #include "schedule/policies/policies.h"
 

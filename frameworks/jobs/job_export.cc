@@ -133,7 +133,7 @@ std::string predicted_line(const JobExport& result) {
 }
 
 std::string memory_line(const JobExport& result) {
-  const std::string there = to_string(result.memory_there) + " a rank as it is run there";
+  std::string there = to_string(result.memory_there) + " a rank as it is run there";
   if (result.memory_there == result.memory_asked) return there;
   return there + ", " + to_string(result.memory_asked) + " as asked";
 }

@@ -178,7 +178,7 @@ class Commands(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             step = os.path.join(folder, "step.json")
             self.assertEqual(told("import", "kineto", *trace.files, "-o", step).returncode, 0)
-            best = dv.Evaluator()(workload=step, policy=found.best.spec)
+            best = dv.Evaluator()(workload=step, policy=found.best.policy)
         self.assertEqual(best.now_us, found.now_us)
         self.assertEqual(best.step_us, found.best.step_us)
 
