@@ -67,18 +67,20 @@ TEST_P(CorpusTest, ReadsOrRefusesEveryFileWholeAndCutOff) {
 
 TEST_P(CorpusTest, ReadsOrRefusesEveryFileWithOtherTokens) {
   constexpr auto kSeeds = testing::few_cases<std::uint64_t>(100);
+  // A trace that is read is diagnosed, too, with a search over its buckets: that takes ten times as long as to read it.
+  const std::uint64_t seeds = std::string_view(GetParam().name) == "kineto" ? kSeeds / 3 : kSeeds;
   std::size_t accepted = 0;
   std::size_t changed = 0;
   for (const std::string& file : files_of(GetParam().name)) {
     const std::string text = read_file(file);
-    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+    for (std::uint64_t seed = 0; seed < seeds; ++seed) {
       SCOPED_TRACE(file + ", tokens changed with seed " + std::to_string(seed));
       const std::string other = mutate_tokens(text, seed);
       changed += other == text ? 0 : 1;
       accepted += reads(GetParam(), other);
     }
   }
-  EXPECT_GT(changed, kSeeds / 2);
+  EXPECT_GT(changed, seeds / 2);
   EXPECT_GT(accepted, 0u);  // not every change is seen by the parser
 }
 
