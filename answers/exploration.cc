@@ -63,7 +63,17 @@ int asks_of(const SweepRow& row) {
   return 4;
 }
 
-// Of the rows that cannot be told from the best, the one that asks least becomes the best.
+// Whether the row's step cannot be told from that of what there is now.
+bool is_like_now(const Exploration& found, std::size_t row) {
+  if (!found.now || found.now == row) return false;
+  const auto schedule_of = [&](std::size_t i) { return &found.sweep.rows[i].candidate.schedule; };
+  return search::alike(found.planner.program(), found.planner.costs(),
+                       predict::uncalibrated_ranges(), {schedule_of(row), schedule_of(*found.now)},
+                       0)[1];
+}
+
+// Of the rows that cannot be told from the best, the one that asks least becomes the best, if it can be told from what there
+// is now.
 void settle(Exploration& found) {
   if (found.alike.empty() || !found.best().fits || !found.best().said) return;
   const std::size_t fastest = found.sweep.best;
@@ -72,13 +82,16 @@ void settle(Exploration& found) {
     const SweepRow& row = found.sweep.rows[i];
     return std::tuple(found.now == i ? 0 : asks_of(row), row.resident, search::step_ns(row));
   };
+  std::vector<std::size_t> choice = {fastest};
   for (std::size_t i = 0; i < found.alike.size(); ++i) {
     const SweepRow& row = found.sweep.rows[i];
     const bool is_same_job = micro_steps(row) == micro_steps(first) &&
                              row.candidate.sharded() == first.candidate.sharded();
-    if (!found.alike[i] || !row.said || !is_same_job) continue;
-    if (cost_of(i) < cost_of(found.sweep.best)) found.sweep.best = i;
+    if (found.alike[i] && row.said && is_same_job) choice.push_back(i);
   }
+  std::ranges::sort(choice, {}, cost_of);
+  found.sweep.best = *std::ranges::find_if(
+      choice, [&](std::size_t i) { return i == fastest || !is_like_now(found, i); });
   if (found.sweep.best == fastest) return;
   found.fastest = fastest;
   found.alike[found.sweep.best] = false;

@@ -7,7 +7,7 @@
 //
 // On a machine that nobody calibrated small differences cannot be told. Of the rows that cannot be told from the fastest the
 // best is the one that asks least of who runs it: what there is now, then a setting, then a file; of these the one that holds
-// the least memory, then the fastest.
+// the least memory, then the fastest. It can be told from what there is now, as the fastest can.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -36,7 +36,7 @@ struct Exploration {
   std::vector<std::string> notes = {};           // what the rows rest on, one line each
   std::vector<std::string> sharding_notes = {};  // besides, where a row shards updates
   std::optional<predict::HostBound> host_bound = std::nullopt;  // of the best row
-  // Rows that cannot be told from the best; empty of a machine that was measured.
+  // Rows that cannot be told from the fastest that can be set; empty of a machine that was measured.
   std::vector<bool> alike = {};
   std::optional<models::RecordedStep> recorded = std::nullopt;  // the step as it was recorded
   // Of that step on its own machine: its gain, and whether it can be told.

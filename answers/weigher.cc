@@ -60,7 +60,7 @@ schedule::Policy policy_of_job(const jobs::Job& job, const std::string& given) {
   if (given.empty()) return own;
   schedule::Policy policy = frameworks::parse_policy(given);
   if (policy.decisions.stages) return policy;
-  const std::optional<schedule::Merge>& merge = policy.decisions.accumulation;
+  std::optional<schedule::Merge>& merge = policy.decisions.accumulation;
   if (merge && merge->micro_steps != job.micro_batches()) {
     throw InputError(
         "policy " + given + ": the job has " + std::to_string(job.micro_batches()) +
@@ -68,6 +68,7 @@ schedule::Policy policy_of_job(const jobs::Job& job, const std::string& given) {
   }
   // What is typed may say k= again, as what is printed does.
   if (merge && own.decisions.accumulation && job.layout.pp == 1) {
+    merge->dtype = own.decisions.accumulation->dtype;  // the job's precision says it
     if (!policy.decisions.collectives) policy.decisions.collectives = own.decisions.collectives;
     return policy;
   }

@@ -279,10 +279,7 @@ void print_several(std::ostream& out, const ExploreOptions& options,
 
 report::Report page_of(const ExploreOptions& options, const PageOptions& page, Exploration& one) {
   return report_of({.page = page,
-                    .summary = one.summary,
-                    .notes = one.all_notes(),
-                    .planner = one.planner,
-                    .sweep = one.sweep,
+                    .one = one,
                     .thresholds = parse_thresholds(options.thresholds, options.points),
                     .json = sweep_json(one),
                     .answer = answer_of_sweep(one)});
@@ -333,8 +330,15 @@ int explore(const ExploreOptions& options, std::ostream& out) {
     const NewFile page = page_file(options.page, page_of(options, options.page, one));
     write_file(page.path, page.content);
   }
-  put_document(
-      options.document, [&] { return all.size() > 1 ? sweeps_json(all) : sweep_json(one); }, out);
+  const bool is_one = all.size() == 1;
+  put_document(options.document,
+               {.json = [&] { return is_one ? sweep_json(one) : sweeps_json(all); },
+                .table =
+                    [&] {
+                      return is_one ? table_of(fields_of(one), one.sweep.rows)
+                                    : table_of(pair_fields(), all);
+                    }},
+               out);
   if (replaces_report(options.document)) return code;
   if (all.size() > 1) {
     print_several(out, options, all);

@@ -607,8 +607,10 @@ int explore_job(const ExploreOptions& options, std::ostream& out) {
     const NewFile page = page_file(options.page, report_of(options.page, table));
     write_files({&page, 1});
   }
-  put_document(
-      options.document, [&] { return job_table_json(table); }, out);
+  put_document(options.document,
+               {.json = [&] { return job_table_json(table); },
+                .table = [&] { return table_of(fields_of(table), table.rows()); }},
+               out);
   if (!replaces_report(options.document)) print_job_table(out, table, options.detail);
   return table.found.interrupted ? AsksBeforeEnding::exit_code() : 0;
 }

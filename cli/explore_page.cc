@@ -75,20 +75,20 @@ report::Prefetch curves_over_prefetch(const frameworks::Framework& of, const sea
 
 // Over bucket sizes, unless all that was asked for has its parameters come and go; over prefetching, if anything has.
 void add_curves(report::Report& report, const SweepOnPage& sweep) {
-  const std::vector<search::SweepRow>& rows = sweep.sweep.rows;
+  const std::vector<search::SweepRow>& rows = sweep.one.sweep.rows;
   const auto is_prefetched = [](const frameworks::Framework& framework) {
     return !framework.curve.empty() && schedule::parse_policy(framework.curve).decisions.gathers;
   };
   if (const auto row = std::ranges::find_if(rows, gathers); row != rows.end()) {
     // That of the sweep where it gathers before each use, else FSDP2.
-    const frameworks::Framework& own = *sweep.sweep.framework;
+    const frameworks::Framework& own = *sweep.one.sweep.framework;
     report.prefetch = curves_over_prefetch(is_prefetched(own) ? own : frameworks::framework("fsdp"),
-                                           *row, sweep.planner);
+                                           *row, sweep.one.planner);
     if (std::ranges::all_of(rows, gathers)) return;
   }
   for (const frameworks::Framework& framework : frameworks::all()) {
     if (framework.curve.empty() || is_prefetched(framework)) continue;
-    report::Curve curve = curve_over_sizes(framework, sweep.planner, sweep.thresholds);
+    report::Curve curve = curve_over_sizes(framework, sweep.one.planner, sweep.thresholds);
     if (!curve.points.empty()) report.curves.push_back(std::move(curve));
   }
 }
@@ -119,42 +119,42 @@ void add_faster_curve(report::Report& report) {
 }  // namespace
 
 report::Report report_of(const SweepOnPage& sweep) {
-  const schedule::Program& program = sweep.planner.program();
+  const schedule::Program& program = sweep.one.planner.program();
   report::Report report =
-      start_page(sweep.page, sweep.summary.workload + " on " + sweep.summary.cluster);
+      start_page(sweep.page, sweep.one.summary.workload + " on " + sweep.one.summary.cluster);
   report.answer = answer_on_page(sweep.answer);
-  report.facts = {{"workload", sweep.summary.workload}, {"machine", sweep.summary.cluster}};
+  report.facts = {{"workload", sweep.one.summary.workload}, {"machine", sweep.one.summary.cluster}};
   add_facts(report, program);
-  add_notes(report, sweep.notes);
+  add_notes(report, sweep.one.all_notes());
   add_curves(report, sweep);
-  const search::Candidate& best = sweep.sweep.rows[sweep.sweep.best].candidate;
-  const std::optional<Duration> bound = best.bounded ? sweep.sweep.lower_bound : std::nullopt;
-  schedule::Plan plan{.program = program, .schedule = best.schedule, .summary = sweep.summary};
+  const search::Candidate& best = sweep.one.sweep.rows[sweep.one.sweep.best].candidate;
+  const std::optional<Duration> bound = best.bounded ? sweep.one.sweep.lower_bound : std::nullopt;
+  schedule::Plan plan{.program = program, .schedule = best.schedule, .summary = sweep.one.summary};
   plan.summary.predicted = {.step = Duration(best.summary.step_ns),
                             .exposed = Duration(best.summary.exposed_ns),
                             .lower_bound = bound};
-  const std::optional<std::size_t> now = search::row_of_now(sweep.sweep, program);
-  const search::Candidate* const before = now ? &sweep.sweep.rows[*now].candidate : nullptr;
+  const std::optional<std::size_t> now = sweep.one.now;
+  const search::Candidate* const before = now ? &sweep.one.sweep.rows[*now].candidate : nullptr;
   std::optional<schedule::Policy> usual;
   if (before != nullptr && !before->plan) usual = before->spec;
-  const schedule::ScheduledProgram lowered = sweep.planner.verified(best.schedule);
-  const sim::SteadyState steady = predict::steady_state(lowered, sweep.planner.costs());
+  const schedule::ScheduledProgram lowered = sweep.one.planner.verified(best.schedule);
+  const sim::SteadyState steady = predict::steady_state(lowered, sweep.one.planner.costs());
   report.results.push_back(sweep.json);
   add_plan(report, {.plan = plan,
                     .lowered = lowered,
-                    .costs = sweep.planner.costs(),
+                    .costs = sweep.one.planner.costs(),
                     .steady = steady,
                     .file = "plan.json",
                     .lower_bound = bound,
                     .usual = usual});
   if (before != nullptr) {
-    const search::Planned planned = sweep.planner.plan(
+    const search::Planned planned = sweep.one.planner.plan(
         usual ? search::Start(*usual)
               : search::Start(search::NamedSchedule{*before->plan, before->schedule}));
     add_timeline(
         report,
-        usual ? std::string(sweep.sweep.framework->name) + "'s default" : "What was recorded",
-        {.program = planned.program, .costs = sweep.planner.costs(), .steady = planned.steady});
+        usual ? std::string(sweep.one.sweep.framework->name) + "'s default" : "What was recorded",
+        {.program = planned.program, .costs = sweep.one.planner.costs(), .steady = planned.steady});
   }
   report.next = sweep.answer.set;
   if (report.next.empty()) {

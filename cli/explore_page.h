@@ -4,28 +4,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "answers/exploration.h"
 #include "answers/page/report.h"
 #include "base/units.h"
 #include "cli/answer.h"
 #include "cli/page.h"
-#include "schedule/plan_json.h"
-#include "search/planner.h"
-#include "search/sweep.h"
 
 namespace dovetail::cli {
 
 struct SweepOnPage {
   const PageOptions& page;
-  const schedule::PlanSummary& summary;  // of the best, without what is predicted
-  std::vector<std::string> notes;        // what the sweep assumes
-  search::Planner& planner;
-  const search::Sweep& sweep;
+  answers::Exploration& one;  // whose planner draws the curves
   std::vector<Bytes> thresholds;
-  std::string json;  // of the sweep
+  std::string json;  // of the exploration
   Answer answer;     // whose lines use the best, or that says why nothing is to be set
 };
 

@@ -238,7 +238,7 @@ Answer answer_of_sweep(const Exploration& one) {
   }
   if (now == sweep.best && one.fastest) {
     answer.set.clear();
-    answer.why_nothing = "nothing faster than what you have can be told from it";
+    answer.why_nothing = "too little to tell";
   } else if (answer.set.empty() && best.is_recorded) {
     answer.why_nothing = "keep the buckets you have";
   } else if (answer.set.empty()) {

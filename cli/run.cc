@@ -100,16 +100,20 @@ Bytes held_by_ranks(const Loaded& plan, const JobOptions& job) {
   return held;
 }
 
-// Throws InputError where a plan needs more memory than this machine has left; the kernel would end the ranks.
-void require_memory(const std::vector<Loaded>& loaded, const JobOptions& job) {
+// The most of any of them. Throws InputError where a plan needs more memory than this machine has left; the kernel would end
+// the ranks.
+Bytes held_at_least(const std::vector<Loaded>& loaded, const JobOptions& job) {
   const Bytes free(static_cast<std::int64_t>(exec::cpu::memory_available()));
+  Bytes most;
   for (const Loaded& one : loaded) {
     const Bytes held = held_by_ranks(one, job);
+    most = std::max(most, held);
     if (held <= free) continue;
     throw InputError(one.path + ": its ranks here hold at least " + to_string(held) +
                      " of gradients and buckets, this machine has " + to_string(free) +
                      " of memory left: run a smaller model, or spread the ranks over machines");
   }
+  return most;
 }
 
 // Where a rank runs.
@@ -364,8 +368,10 @@ int run(const RunCommandOptions& options, std::ostream& out) {
   const Work work = {
       .options = options, .loaded = loaded, .probes = probes, .machine = machine, .cuda = cuda};
   const std::vector<NamedFile> outputs = outputs_of(options);
-  if (!cuda) require_memory(loaded, job);
-  if (!cuda) announce(options, expected_time(options, loaded, std::thread::hardware_concurrency()));
+  if (!cuda) {
+    const Bytes held = held_at_least(loaded, job);
+    announce(options, expected_time(options, loaded, std::thread::hardware_concurrency()), held);
+  }
   const AsksBeforeEnding keep_what_is_measured(Asks::BetweenItems);
   bool wrong = false;
   std::mutex report;  // ranks may be threads of this process

@@ -44,11 +44,12 @@ Duration expected_time(const RunCommandOptions& options, const std::vector<Loade
   return from_ns(seconds * steps / busy * 1e9);
 }
 
-void announce(const RunCommandOptions& options, Duration expected) {
+void announce(const RunCommandOptions& options, Duration expected, Bytes held) {
   require_patience("run", expected, options.yes);
   if (expected < std::chrono::minutes(1) || !shows_progress()) return;
-  std::fprintf(stderr, "run: about %s of compute (roughly: 20 GFLOP/s a core)\n",
-               about(expected).c_str());
+  std::fprintf(stderr,
+               "run: about %s of compute (roughly: 20 GFLOP/s a core), %s of memory at least\n",
+               about(expected).c_str(), to_string(held).c_str());
 }
 
 exec::GoOn watched(exec::GoOn decide, const RunCommandOptions& options, Rank rank) {

@@ -18,8 +18,8 @@ namespace dovetail::cli {
 Duration expected_time(const RunCommandOptions& options, const std::vector<Loaded>& loaded,
                        std::int64_t cores);
 
-// Says so where it is minutes; throws InputError where it is hours and there is no --yes.
-void announce(const RunCommandOptions& options, Duration expected);
+// Says so, and what the ranks of this machine hold at least, where it is minutes; throws InputError where it is hours and there is no --yes.
+void announce(const RunCommandOptions& options, Duration expected, Bytes held);
 
 // After each round on rank 0: goes on as `decide` says (nothing: until RunCommandOptions::rounds are done),
 // shows how far the run is, and stops where Ctrl-C asked.

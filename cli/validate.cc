@@ -345,7 +345,8 @@ std::string quantiles_text(const yardsticks::Range& range) {
   return fixed(range.p5, 2) + " " + fixed(range.p50, 2) + " " + fixed(range.p95, 2);
 }
 
-Table interval_table(const yardsticks::Intervals& intervals) {
+// How many rows of a yardstick lie in what the others say, and both quantiles.
+std::vector<Field<yardsticks::Coverage>> coverage_fields() {
   using yardsticks::Coverage;
   using yardsticks::Range;
   const auto own = [](double Range::*quantile) {
@@ -355,38 +356,45 @@ Table interval_table(const yardsticks::Intervals& intervals) {
   const auto others = [](double Range::*quantile) {
     return [quantile](const Coverage& one) { return one.others.*quantile; };
   };
-  return table_of<Coverage>(
-      {{{"yardstick", "measured / predicted"},
-        [](const Coverage& one) {
-          return Cell(one.yardstick)
-              .shown_as(one.yardstick + (one.own_cause.empty() ? "" : ", " + one.own_cause));
-        }},
-       {{"own_cause"}, &Coverage::own_cause},
-       {{"one_node", "where"},
-        [](const Coverage& one) {
-          return Cell(one.one_node).shown_as(one.one_node ? "one node" : "several nodes");
-        }},
-       {{"rows", "rows"}, &Coverage::rows},
-       {{"", "p5 p50 p95"},
-        [](const Coverage& one) { return one.own ? Cell(quantiles_text(*one.own)) : Cell(); }},
-       {{"", "of the others"}, [](const Coverage& one) { return quantiles_text(one.others); }},
-       {{"inside", "inside"}, [](const Coverage& one) { return share_of(one.inside, one.rows); }},
-       {{"own.p5"}, own(&Range::p5)},
-       {{"own.p50"}, own(&Range::p50)},
-       {{"own.p95"}, own(&Range::p95)},
-       {{"others.p5"}, others(&Range::p5)},
-       {{"others.p50"}, others(&Range::p50)},
-       {{"others.p95"}, others(&Range::p95)},
-       {{"pairs"}, &Coverage::pairs},
-       {{"pairs_inside"}, &Coverage::pairs_inside},
-       {{"apart", "pairs within", Unit::Times, {2}}, &Coverage::apart},
-       {{"others_apart", "of the others", Unit::Times, {2}},
-        [&](const Coverage& one) {
-          const Cell apart(one.others_apart);
-          return one.pairs > 0 ? apart : apart.shown_as("-");
-        }},
-       {{"", "inside"}, [](const Coverage& one) { return share_of(one.pairs_inside, one.pairs); }}},
-      intervals.coverage);
+  return {
+      {{"rows", "rows"}, &Coverage::rows},
+      {{"", "p5 p50 p95"},
+       [](const Coverage& one) { return one.own ? Cell(quantiles_text(*one.own)) : Cell(); }},
+      {{"", "of the others"}, [](const Coverage& one) { return quantiles_text(one.others); }},
+      {{"inside", "inside"}, [](const Coverage& one) { return share_of(one.inside, one.rows); }},
+      {{"own.p5"}, own(&Range::p5)},
+      {{"own.p50"}, own(&Range::p50)},
+      {{"own.p95"}, own(&Range::p95)},
+      {{"others.p5"}, others(&Range::p5)},
+      {{"others.p50"}, others(&Range::p50)},
+      {{"others.p95"}, others(&Range::p95)}};
+}
+
+Table interval_table(const yardsticks::Intervals& intervals) {
+  using yardsticks::Coverage;
+  std::vector<Field<Coverage>> fields = {
+      {{"yardstick", "measured / predicted"},
+       [](const Coverage& one) {
+         return Cell(one.yardstick)
+             .shown_as(one.yardstick + (one.own_cause.empty() ? "" : ", " + one.own_cause));
+       }},
+      {{"own_cause"}, &Coverage::own_cause},
+      {{"one_node", "where"}, [](const Coverage& one) {
+         return Cell(one.one_node).shown_as(one.one_node ? "one node" : "several nodes");
+       }}};
+  std::ranges::move(coverage_fields(), std::back_inserter(fields));
+  const std::vector<Field<Coverage>> of_pairs = {
+      {{"pairs"}, &Coverage::pairs},
+      {{"pairs_inside"}, &Coverage::pairs_inside},
+      {{"apart", "pairs within", Unit::Times, {2}}, &Coverage::apart},
+      {{"others_apart", "of the others", Unit::Times, {2}},
+       [](const Coverage& one) {
+         const Cell apart(one.others_apart);
+         return one.pairs > 0 ? apart : apart.shown_as("-");
+       }},
+      {{"", "inside"}, [](const Coverage& one) { return share_of(one.pairs_inside, one.pairs); }}};
+  fields.insert(fields.end(), of_pairs.begin(), of_pairs.end());
+  return table_of(fields, intervals.coverage);
 }
 
 ordered_json range_json(const yardsticks::Range& range) {
@@ -403,28 +411,10 @@ ordered_json intervals_json(const yardsticks::Intervals& intervals) {
 
 Table peak_table(const yardsticks::PeakIntervals& peaks) {
   using yardsticks::Coverage;
-  using yardsticks::Range;
-  const auto own = [](double Range::*quantile) {
-    return
-        [quantile](const Coverage& one) { return one.own ? Cell((*one.own).*quantile) : Cell(); };
-  };
-  const auto others = [](double Range::*quantile) {
-    return [quantile](const Coverage& one) { return one.others.*quantile; };
-  };
-  return table_of<Coverage>(
-      {{{"yardstick", "measured / predicted memory"}, &Coverage::yardstick},
-       {{"rows", "rows"}, &Coverage::rows},
-       {{"", "p5 p50 p95"},
-        [](const Coverage& one) { return one.own ? Cell(quantiles_text(*one.own)) : Cell(); }},
-       {{"", "of the others"}, [](const Coverage& one) { return quantiles_text(one.others); }},
-       {{"inside", "inside"}, [](const Coverage& one) { return share_of(one.inside, one.rows); }},
-       {{"own.p5"}, own(&Range::p5)},
-       {{"own.p50"}, own(&Range::p50)},
-       {{"own.p95"}, own(&Range::p95)},
-       {{"others.p5"}, others(&Range::p5)},
-       {{"others.p50"}, others(&Range::p50)},
-       {{"others.p95"}, others(&Range::p95)}},
-      peaks.coverage);
+  std::vector<Field<Coverage>> fields = {
+      {{"yardstick", "measured / predicted memory"}, &Coverage::yardstick}};
+  std::ranges::move(coverage_fields(), std::back_inserter(fields));
+  return table_of(fields, peaks.coverage);
 }
 
 std::string to_json(const std::vector<Judged>& all, const yardsticks::PeakIntervals& peaks,

@@ -10,6 +10,7 @@
 
 #include "frameworks/framework.h"
 #include "schedule/policies/policies.h"
+#include "search/alike.h"
 
 namespace dovetail::answers {
 namespace {
@@ -54,6 +55,27 @@ TEST(ExplorationTest, AGainThatCanBeToldIsSet) {
   EXPECT_NE(found.sweep.best, *found.now);
   EXPECT_FALSE(found.alike[*found.now]);
   EXPECT_EQ(found.best().candidate.name(), "torch-ddp:cap=25MiB,first=1MiB,mode=view");
+}
+
+TEST(ExplorationTest, WhatIsSetCanBeToldFromWhatThereIsNow) {
+  int settled = 0;
+  for (const char* const workload : {"gpt2", "resnet50", "llama2_7b:dtype=bf16"}) {
+    for (const char* const cluster : {"h100x64", "a100x16_ib"}) {
+      const Exploration found =
+          explored(workload, cluster,
+                   {"torch-ddp:mode=view", "torch-ddp:cap=100MiB,first=100MiB",
+                    "exact:wait=end-of-backward"});
+      ASSERT_TRUE(found.now) << workload;
+      if (!found.fastest || found.sweep.best == *found.now) continue;
+      ++settled;
+      const std::vector<const schedule::Schedule*> both = {
+          &found.best().candidate.schedule, &found.sweep.rows[*found.now].candidate.schedule};
+      EXPECT_FALSE(search::alike(found.planner.program(), found.planner.costs(),
+                                 predict::uncalibrated_ranges(), both, 0)[1])
+          << workload << " on " << cluster;
+    }
+  }
+  EXPECT_GT(settled, 0);
 }
 
 // Of a machine that was measured the order is taken as it is.

@@ -77,6 +77,20 @@ TEST(WeigherTest, AJobAsItIsAndByItsOwnPolicyTakesAsLong) {
   EXPECT_EQ(as_it_is.compute + as_it_is.exposed.total + *as_it_is.job->bubble, as_it_is.step);
 }
 
+// What is typed may say k= again; the type of the sums stays the job's.
+TEST(WeigherTest, APolicyThatSaysTheMicroBatchesAgainKeepsTheTypeOfTheJobsSums) {
+  Weigher weigher(kData);
+  Question asked = small_job();
+  asked.job += ",mbs=1,reduce=bf16";
+  asked.policy = "torch-ddp:cap=25MiB";
+  const std::string without = weigher.weigh(asked).policy;
+  EXPECT_THAT(without, ::testing::HasSubstr("sums=bf16"));
+  asked.policy = "torch-ddp:cap=25MiB,k=2";
+  EXPECT_EQ(weigher.weigh(asked).policy, without);
+  asked.policy = "torch-ddp:cap=25MiB,k=4";
+  EXPECT_THROW(static_cast<void>(weigher.weigh(asked)), InputError);
+}
+
 // dp_shard divides parameters: what runs then is FSDP, and no all-reduce of whole gradients.
 TEST(WeigherTest, ALayoutThatDividesParametersIsAskedAsFsdpUnlessAPolicyIsNamed) {
   Weigher weigher(kData);
