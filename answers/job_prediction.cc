@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "models/networks/decisions.h"
 #include "models/networks/program.h"
+#include "models/networks/text.h"
 #include "schedule/lower/lower.h"
 #include "schedule/policies/policies.h"
 #include "sim/command_graph.h"
@@ -75,6 +76,19 @@ jobs::Job with_micro_batches(jobs::Job job, std::int64_t count) {
   return job;
 }
 
+// So many fill its pipeline, and so many come with each further round; all of them where that is hardly fewer.
+struct Filled {
+  std::int64_t few, round;
+};
+Filled fewer_micro_batches(const jobs::Job& job) {
+  const std::int64_t stages = job.layout.pp;
+  const std::int64_t round = job.layout.vp > 1 ? stages : 1;
+  const std::int64_t few = 2 * stages;
+  const std::int64_t count = job.micro_batches();
+  const bool is_fewer = 3 * (few + round) < count && (count - few) % round == 0;
+  return {.few = is_fewer ? few : count, .round = round};
+}
+
 // Once a pipeline is full, each further micro-batch (with chunks: each round of one a stage) adds the same to a step
 // and to each part of it. Three steps of few micro-batches show whether that holds, and then the step of any number
 // follows; nothing where it does not hold, or where those three have no fewer micro-batches to play. Where links are shared
@@ -84,11 +98,9 @@ std::optional<Step> continued(const jobs::Job& job, const models::Cluster& clust
   constexpr Duration kRounding{4};  // of rates (sim/steady.h)
   constexpr std::int64_t kMostLayers =
       10'000;  // of all micro-batches, to play in a second or a few
-  const std::int64_t stages = job.layout.pp;
-  const std::int64_t round = job.layout.vp > 1 ? stages : 1;
-  const std::int64_t few = 2 * stages;
+  const auto [few, round] = fewer_micro_batches(job);
   const std::int64_t count = job.micro_batches();
-  if (3 * (few + round) >= count || (count - few) % round != 0) return std::nullopt;
+  if (few == count) return std::nullopt;
   std::array<Step, 3> steps;
   for (std::int64_t i = 0; i < 3; ++i) {
     steps[static_cast<std::size_t>(i)] =
@@ -113,17 +125,29 @@ std::optional<Step> continued(const jobs::Job& job, const models::Cluster& clust
   return steps[2];
 }
 
-}  // namespace
-
-LoweredJob lower_job(const jobs::Job& job, const models::Cluster& cluster, const OwnTravel& own) {
-  require_room(job, cluster);
-  schedule::Program program = jobs::program_of(job);
-  models::Costs costs = models::costs_for(cluster, program);
+schedule::Schedule schedule_of(const jobs::Job& job, const OwnTravel& own,
+                               const schedule::Program& program) {
   schedule::Schedule schedule =
       schedule::make_schedule(program, schedule::parse_policy(policy_of(job, own)));
   if (own.synchronous) {
     for (schedule::Bucket& bucket : schedule.buckets) bucket.stream = schedule::InlineStream{};
   }
+  return schedule;
+}
+
+}  // namespace
+
+void verify_job(const jobs::Job& job) {
+  const schedule::Program program =
+      jobs::program_of(with_micro_batches(job, fewer_micro_batches(job).few));
+  lower_and_verify(program, schedule_of(job, {}, program), jobs::to_string(job));
+}
+
+LoweredJob lower_job(const jobs::Job& job, const models::Cluster& cluster, const OwnTravel& own) {
+  require_room(job, cluster);
+  schedule::Program program = jobs::program_of(job);
+  models::Costs costs = models::costs_for(cluster, program);
+  const schedule::Schedule schedule = schedule_of(job, own, program);
   return {.program = schedule::lower(std::move(program), schedule).program,
           .costs = std::move(costs)};
 }

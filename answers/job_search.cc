@@ -76,6 +76,7 @@ class JobClimb {
     }
     std::ranges::stable_sort(found_.rows, {}, step_of);
     choose();
+    if (found_.best) verify_job(found_.rows[*found_.best].found.job);
     if (!found_.best) {
       std::ranges::stable_sort(found_.rows, {}, [](const JobRow& row) { return row.found.peak(); });
     }
