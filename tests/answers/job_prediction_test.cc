@@ -83,7 +83,7 @@ TEST(LowerJobTest, EveryOrderIsLegalWithItsCollectivesAsync) {
 TEST(LowerJobTest, DrawnJobsAreLegal) {
   Random random(51);
   int tried = 0;
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 150; ++i) {
     const auto job =
         testing::drawn_job(random, {testing::kShortLlama, "qwen3_0.6b"}, testing::kAnyKey);
     // Muon is not divided, and buckets of 7 bytes are too many.
@@ -91,7 +91,7 @@ TEST(LowerJobTest, DrawnJobsAreLegal) {
     ++tried;
     EXPECT_NO_THROW(verify_job(*job)) << jobs::to_string(*job);
   }
-  EXPECT_GT(tried, 20);
+  EXPECT_GT(tried, 10);
 }
 
 TEST(OwnTravelTest, ReductionsThatAreWaitedForMakeAStepLongerMatrixByMatrixMost) {
