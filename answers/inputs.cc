@@ -17,6 +17,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/json_reader.h"
+#include "models/clusters/gpu_book.h"
 #include "models/clusters/stand_in.h"
 #include "models/costs/what_if.h"
 #include "models/networks/memory.h"
@@ -177,6 +178,9 @@ Inputs from_own_machine(const InputOptions& options) {
 
 // The compute of another machine in place of the cluster's own, measured or not, and what collectives take from it.
 void take_gpu(const std::string& name, const std::string& data_dir, models::Cluster& cluster) {
+  if (name.ends_with(".json") && models::is_gpu_book(name)) {
+    return models::take(models::load_gpu_book(name), cluster);
+  }
   const models::Cluster other = models::load_cluster(name, data_dir + "/clusters");
   if (cluster.backend != models::BackendKind::Cuda || !other.compute) {
     throw InputError("--what-if gpu: expected two machines with GPUs, found " + cluster.name +

@@ -68,7 +68,8 @@ void bind_validate(CLI::App& app, ValidateOptions& options, Action& action) {
   options.folder = data_dir() + "/../answers/validation/data";
   command
       .add_option("against", options.against,
-                  "public: the tables that come with dovetail; collectives: logs of nccl-tests")
+                  "public: the tables that come with dovetail; gpu: whole steps measured on one GPU; "
+                  "collectives: logs of nccl-tests")
       ->required();
   command.add_option("logs", options.collectives.files,
                      "of collectives: logs over several numbers of ranks, on several nodes");
@@ -80,6 +81,8 @@ void bind_validate(CLI::App& app, ValidateOptions& options, Action& action) {
       .add_option("--node-ranks", options.collectives.node_ranks,
                   "of collectives: ranks on each node (default: as the logs say)")
       ->check(whole_number(1, kLargestNumber));
+  command.add_option("--gpu", options.gpu,
+                     "of gpu: another book (dovetail.gpu/1) than that of the GPU that was measured");
   command.add_option("--tables", options.folder,
                      "folder of the tables (default: those that come with dovetail)");
   options.data_dir = data_dir();
@@ -93,6 +96,7 @@ void bind_validate(CLI::App& app, ValidateOptions& options, Action& action) {
       "  dovetail validate public\n"
       "  dovetail validate public --with-steps --rows steps.csv\n"
       "  dovetail validate public --json\n"
+      "  dovetail validate gpu\n"
       "  dovetail validate collectives all_reduce_*.log --fit-ranks 64");
   bind_action(command, options, action, validate);
 }

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "cli/text.h"
 #include "models/clusters/cluster.h"
+#include "models/clusters/gpu_book.h"
 #include "models/costs/costs_json.h"
 #include "schedule/plan_json.h"
 #include "schedule/program_json.h"
@@ -29,6 +30,7 @@ struct Format {
 
 constexpr std::array kFormats = {Format{"dovetail.cluster/1", models::cluster_schema},
                                  Format{"dovetail.costs/1", models::costs_schema},
+                                 Format{"dovetail.gpu/1", models::gpu_book_schema},
                                  Format{"dovetail.plan/1", schedule::plan_schema},
                                  Format{"dovetail.program/1", schedule::program_schema},
                                  Format{"dovetail.trace/1", traces::trace_schema}};

@@ -27,6 +27,7 @@
 #include "cli/outputs.h"
 #include "cli/progress.h"
 #include "cli/text.h"
+#include "cli/validate_gpu.h"
 #include "models/networks/text.h"
 #include "search/planner.h"
 
@@ -473,8 +474,11 @@ void validate(const ValidateOptions& options, std::ostream& out) {
   if (options.against == "collectives") {
     return validate_collectives(options.collectives, options.document, out);
   }
+  if (options.against == "gpu") {
+    return validate_gpu(options.folder, options.data_dir, options.gpu, options.document, out);
+  }
   if (options.against != "public") {
-    throw InputError("validate: expected public or collectives, found \"" + options.against + "\"");
+    throw InputError("validate: expected public, gpu or collectives, found \"" + options.against + "\"");
   }
   if (!options.collectives.files.empty()) {
     throw InputError("validate public: its tables come with dovetail or by --tables, found " +

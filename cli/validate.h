@@ -32,10 +32,11 @@
 namespace dovetail::cli {
 
 struct ValidateOptions {
-  std::string against;        // "public" or "collectives"
+  std::string against;        // "public", "gpu" or "collectives"
   std::string folder;         // of the tables
   bool steps = false;         // also the steps of their jobs: minutes
   std::string rows = {};      // CSV to write: each step, measured and predicted; "": none
+  std::string gpu = {};       // of gpu: another book; "": of the GPU that was measured
   std::string data_dir = {};  // holds clusters/
   ValidateCollectivesOptions collectives = {};
   DocumentOptions document;

@@ -121,12 +121,56 @@ struct Attention {
   friend bool operator==(const Attention&, const Attention&) = default;
 };
 
+// How memory-bound work goes over its bytes, which decides what share of the memory's rate it reaches (models/rates/memory_rates.h).
+//   any         not known
+//   plain       every byte in order: copies, sums, activation functions, casts to narrower types
+//   widened     a cast to a wider type
+//   mixed       operands of two types
+//   rows        one number for each row, with all of it; columns: one for each column
+//   sum-rows    each row summed up; sum-columns: each column
+//   strided     parts of rows, or heads that change places with tokens
+//   rms-norm    fused norms over rows of `columns`, both ways; layer-norm likewise
+//   softmax     the logarithm of a softmax of f32 over rows of `columns`, and its gradient
+//   filled      written, not read
+//   gathered    rows taken from a table; scattered: added into one
+//   updated     an optimizer's fused step; foreach: one by operators over lists of tensors
+enum class Access {
+  Any,
+  Plain,
+  Widened,
+  Mixed,
+  Rows,
+  Columns,
+  SumRows,
+  SumColumns,
+  Strided,
+  RmsNorm,
+  RmsNormBackward,
+  LayerNorm,
+  LayerNormBackward,
+  Softmax,
+  SoftmaxBackward,
+  Filled,
+  Gathered,
+  Scattered,
+  Updated,
+  Foreach
+};
+constexpr auto words_of(Access) {
+  return words("any", "plain", "widened", "mixed", "rows", "columns", "sum-rows", "sum-columns",
+               "strided", "rms-norm", "rms-norm-backward", "layer-norm", "layer-norm-backward",
+               "softmax", "softmax-backward", "filled", "gathered", "scattered", "updated",
+               "foreach");
+}
+
 // Memory-bound work that moves `bytes` in all, reads plus writes, with `flop` operations on the
 // way.
 struct MemoryWork {
   Bytes bytes;
   Flop flop;
   std::optional<Attention> attention = {};
+  Access access = Access::Any;
+  std::int64_t columns = 0;  // of a row, where it matters; 0: it does not
   friend bool operator==(const MemoryWork&, const MemoryWork&) = default;
 };
 

@@ -138,7 +138,8 @@ class DeepSpeedWriter {
                        ",seq=" + std::to_string(job_.batch.sequence);
     for (const jobs::Difference& one : jobs::differences(job_, {.model = job_.model})) {
       for (const std::string_view key : {"recompute", "recompute_layers", "lora", "lora_on",
-                                         "flash", "imbalance", "etp", "products", "kernels"}) {
+                                         "flash", "imbalance", "etp", "products", "kernels",
+                                         "updates"}) {
         if (one.key == key) list += "," + one.key + "=" + one.here;
       }
     }

@@ -347,6 +347,7 @@ JobWriter megatron_writer() {
                   "moments are f32, or of two given types with the distributed "
                   "optimizer"},
                  {"products", "no argument has f32 multiplied in TF32"},
+                 {"updates", "Transformer Engine's FusedAdam updates"},
                  {"kernels", "Transformer Engine fuses what lies between products"},
                  {"recompute", "its selective recomputation is of attention, not op by op"},
                  {"recompute_layers", "as many layers of each chunk are computed again"},

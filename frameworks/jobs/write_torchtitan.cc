@@ -252,7 +252,8 @@ JobWriter torchtitan_writer() {
                      {"overlap_grads", "gradients are reduced beside backward"},
                      {"overlap_params", "parameters are gathered beside compute"},
                      {"flash", "attention is one kernel"},
-                     {"kernels", "asynchronous tp is compiled, what splits backward is not"}},
+                     {"kernels", "asynchronous tp is compiled, what splits backward is not"},
+                     {"updates", "optimizer.implementation is fused"}},
           .write = write_titan,
           .as_run = titan_as_run};
 }

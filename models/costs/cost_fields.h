@@ -104,6 +104,8 @@ struct MeasuredTablesPart {
     const std::string_view device = words[table->word(words)];
     roofline.products = gemm_tables(device);
     roofline.attention = attention_table(device);
+    roofline.passes = memory_rates(device);
+    roofline.others = product_rates(device);
   }
   void write(JsonMembers& members, const Roofline& roofline, const auto& /*context*/) const {
     if (roofline.products.empty()) return;
@@ -129,7 +131,9 @@ inline constexpr auto kRooflineFields = fields<Roofline>(
                 "tf32: as f32"),
             required("efficiency", &Roofline::efficiency, as_number(1e-6, 1),
                      "share of the peak that matrix products reach"),
-            MeasuredTablesPart{}))),
+            MeasuredTablesPart{},
+            defaulted("table_factor", &Roofline::table_factor, as_number(0.1, 10),
+                      "how many times as long as in that table products of bf16 and f16 take")))),
     required("memory_bytes_per_s", &Roofline::memory, kRate, "nominal memory rate"),
     defaulted("kernel_overhead_us", &Roofline::kernel_overhead, kTime, "added to every kernel"),
     optional("memory_bytes", &Roofline::capacity, as_integer(1, kMostBytes),
@@ -198,6 +202,8 @@ inline constexpr auto kHostFields = fields<HostModel>(
     defaulted("kind", kSelf, HostKindValue{},
               "does the host wait for each command (inline) or only enqueue it (async)"),
     defaulted("run_op_us", &HostModel::run_op, kTime),
+    optional("backward_op_us", &HostModel::backward_op, kTime, "absent: as run_op_us"),
+    optional("update_op_us", &HostModel::update_op, kTime, "of one parameter; absent: as run_op_us"),
     defaulted("collective_us", &HostModel::collective, kTime),
     defaulted("event_us", &HostModel::event, kTime), defaulted("copy_us", &HostModel::copy, kTime),
     defaulted("launch_latency_us", &HostModel::launch_latency, kTime),

@@ -19,14 +19,14 @@ namespace dovetail::models {
 Duration Costs::issue(const schedule::Op& what) const {
   if (const std::optional<Duration> known = ops.host(what)) return *known;
   const auto* several = std::get_if<schedule::KernelsWork>(&what.work);
-  if (several != nullptr) return host.run_op * static_cast<std::int64_t>(several->kernels.size());
+  if (several != nullptr) return host.op(what.phase) * static_cast<std::int64_t>(several->kernels.size());
   const std::size_t at = what.name.rfind('@');
   const bool was_seen = !ops.known().empty() && ops.known().front().cost.host.has_value();
-  if (at == std::string::npos || !was_seen) return host.run_op;
+  if (at == std::string::npos || !was_seen) return host.op(what.phase);
   const std::string_view name = std::string_view(what.name).substr(0, at);
   const auto original = std::ranges::find(ops.known(), name, &KnownOp::name);
-  if (original == ops.known().end()) return host.run_op;
-  return original->cost.host.value_or(host.run_op);
+  if (original == ops.known().end()) return host.op(what.phase);
+  return original->cost.host.value_or(host.op(what.phase));
 }
 
 std::optional<HostModel> recorded_host(const schedule::Program& program) {

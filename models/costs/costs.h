@@ -61,12 +61,19 @@ namespace dovetail::models {
 //           issued, plus the launch latency
 struct HostModel {
   enum class Kind { Inline, Async } kind = Kind::Async;
-  Duration run_op{};          // host time to issue one op (Async only)
+  Duration run_op{};          // host time to issue one op (Async only),
+  // or one of backward, or the update of one parameter; absent: as run_op. Python issues forward, C++ backward, and fused optimizers
+  // pass over lists of tensors.
+  std::optional<Duration> backward_op{}, update_op{};
   Duration collective{};      // to enqueue one collective
   Duration event{};           // to record an event or enqueue a wait
   Duration copy{};            // fixed cost of one copy command, beside its bytes
   Duration launch_latency{};  // issue to start on an idle stream (Async only)
   Duration launch_gap{};      // between two queued commands of one stream (Async only)
+  [[nodiscard]] Duration op(schedule::Phase phase) const {
+    if (phase == schedule::Phase::Backward) return backward_op.value_or(run_op);
+    return phase == schedule::Phase::Optimizer ? update_op.value_or(run_op) : run_op;
+  }
   friend bool operator==(const HostModel&, const HostModel&) = default;
 };
 constexpr auto words_of(HostModel::Kind) { return words("inline", "async"); }

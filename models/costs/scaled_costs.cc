@@ -65,6 +65,9 @@ void scale_host(Costs& costs, double factor) {
         &costs.host.launch_latency, &costs.host.launch_gap}) {
     *time = stretched(*time, factor);
   }
+  for (std::optional<Duration>* const time : {&costs.host.backward_op, &costs.host.update_op}) {
+    if (*time) *time = stretched(**time, factor);
+  }
   OpCosts ops(costs.ops.model());
   for (KnownOp known : costs.ops.known()) {
     if (known.cost.host) known.cost.host = stretched(*known.cost.host, factor);

@@ -16,8 +16,8 @@ namespace {
 constexpr std::int64_t kMost = std::int64_t{1} << 20;  // of any extent
 constexpr std::int64_t kMostLayers = 4096;
 constexpr std::int64_t kMostHeads = 4096;
-constexpr std::array<std::string_view, 8> kTypes = {"llama", "mistral",   "mixtral", "qwen2",
-                                                    "qwen3", "qwen3_moe", "gpt_oss", "deepseek_v3"};
+constexpr std::array<std::string_view, 9> kTypes = {
+    "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt_oss", "deepseek_v3", "gpt2"};
 
 class Config {
  public:
@@ -36,6 +36,10 @@ class Config {
     object_.ignore(key);
     if (!object_.has(key) || object_.at(key).is_null()) return otherwise;
     return object_.at(key).boolean();
+  }
+  [[nodiscard]] std::string text_or(std::string_view key, std::string otherwise) {
+    object_.ignore(key);
+    return object_.has(key) ? object_.at(key).string() : otherwise;
   }
   [[nodiscard]] std::size_t type() { return object_.word("model_type", kTypes); }
 
@@ -84,12 +88,42 @@ std::optional<Experts> experts_of(Config& config, std::string_view type, std::in
                  .first_layer = config.number_or("first_k_dense_replace", 0)};
 }
 
+// Other keys than those of later models.
+Model gpt2_of(Config& config) {
+  Model model;
+  model.layers = config.number("n_layer", kMostLayers);
+  model.width = config.number("n_embd");
+  model.vocabulary = config.number("vocab_size");
+  model.inner = config.number_or("n_inner", 4 * model.width);
+  model.gated = false;
+  model.mlp_bias = true;
+  model.gelu_new = config.text_or("activation_function", "gelu_new") == "gelu_new";
+  model.joined_qkv = true;
+  model.tied = config.flag("tie_word_embeddings", true);
+  model.positions = config.number_or("n_positions", 1024);
+  model.norm = Norm::Layer;
+  const std::int64_t heads = config.number("n_head", kMostHeads);
+  model.attention = {.heads = heads,
+                     .key_value_heads = heads,
+                     .head_dim = model.width / heads,
+                     .in_bias = true,
+                     .out_bias = true};
+  model.sequence = model.positions;
+  return model;
+}
+
 }  // namespace
 
 Model load_config(const std::string& path) {
   const JsonFile file(path);
   Config config(file.root());
   const std::string_view type = kTypes[config.type()];
+  if (type == "gpt2") {
+    Model model = gpt2_of(config);
+    model.name = path;
+    model.source = "config.json";
+    return model;
+  }
   Model model;
   model.name = path;
   model.layers = config.number("num_hidden_layers", kMostLayers);

@@ -86,8 +86,13 @@ constexpr auto words_of(Recompute) { return words("none", "selective", "op", "fu
 
 // What runs between the matrix products of a layer. Fused: one kernel for each norm, rotation and activation, and one product for
 // queries, keys and values (Megatron-Core with Transformer Engine, torch.compile). Eager: those that PyTorch runs by itself.
-enum class Kernels { Fused, Eager };
-constexpr auto words_of(Kernels) { return words("fused", "eager"); }
+// Layers: layers fused, and the embedding, the last norm and the loss by themselves (torch.compile of each layer).
+enum class Kernels { Fused, Eager, Layers };
+constexpr auto words_of(Kernels) { return words("fused", "eager", "layers"); }
+
+// How an optimizer goes over its tensors: in one kernel for many of them, or operator by operator (torch.optim's foreach).
+enum class Updates { Fused, Foreach };
+constexpr auto words_of(Updates) { return words("fused", "foreach"); }
 
 // Which linear layers have adapters of LoRA (adapters.h).
 enum class LoraTargets { Attention, AllLinear };
@@ -109,6 +114,7 @@ struct Job {
   Recompute recompute = Recompute::None;
   std::int64_t recompute_layers = 0;  // the first of each virtual stage, with Full; 0: all
   Optimizer optimizer = Optimizer::Adam;
+  Updates updates = Updates::Fused;
   std::int64_t lora =
       0;  // rank of LoRA's adapters, which train in the model's place; 0: the model trains
   LoraTargets lora_on = LoraTargets::AllLinear;

@@ -142,6 +142,30 @@ Model vit(const Dense& d, std::int64_t patch) {
           .source = "torchvision/models/vision_transformer.py"};
 }
 
+// In transformers' words: gelu_new written out, one product for queries, keys and values.
+Model gpt2(const Dense& d) {
+  return {.name = d.name,
+          .layers = d.layers,
+          .width = d.width,
+          .vocabulary = 50'257,
+          .inner = d.inner,
+          .gated = false,
+          .mlp_bias = true,
+          .gelu_new = true,
+          .joined_qkv = true,
+          .tied = true,
+          .positions = 1024,
+          .norm = Norm::Layer,
+          .attention = {.heads = d.heads,
+                        .key_value_heads = d.heads,
+                        .head_dim = d.width / d.heads,
+                        .in_bias = true,
+                        .out_bias = true},
+          .sequence = 1024,
+          .published = d.published,
+          .source = "openai-community/gpt2"};
+}
+
 Model gpt3() {
   return {.name = "gpt3_175b",
           .layers = 96,
@@ -184,6 +208,10 @@ const std::vector<Model>& all_models() {
       gpt_oss("gpt_oss_120b", 36, 128, 116'829'156'672),
       deepseek_v2(),
       deepseek_v3(),
+      gpt2({"gpt2", 12, 768, 12, 12, 3072, 124'439'808}),
+      gpt2({"gpt2_medium", 24, 1024, 16, 16, 4096, 354'823'168}),
+      gpt2({"gpt2_large", 36, 1280, 20, 20, 5120, 774'030'080}),
+      gpt2({"gpt2_xl", 48, 1600, 25, 25, 6400, 1'557'611'200}),
       gpt3(),
       vit({"vit_b16", 12, 768, 12, 12, 3072, 86'567'656}, 16),
       vit({"vit_l16", 24, 1024, 16, 16, 4096, 304'326'632}, 16),

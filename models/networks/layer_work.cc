@@ -14,6 +14,7 @@
 namespace dovetail::jobs {
 namespace {
 
+using schedule::Access;
 using schedule::Collective;
 using schedule::GemmWork;
 using schedule::Kernel;
@@ -36,7 +37,7 @@ class LayerWriter {
       product(tokens(), model_.width, 3 * p.patch * p.patch);
       compute_.backward_input.clear();
     } else {
-      pass(2 * tokens() * model_.width);
+      look_up();
     }
     if (layout_.tp > 1) {
       compute_.out = {tokens(), model_.width};
@@ -50,6 +51,7 @@ class LayerWriter {
 
   std::vector<Element> layer(std::int64_t layer) {
     layer_ = layer;
+    is_in_layer_ = true;
     products_ = 0;
     operands_ = job_.precision.products;
     name_ = "model.layers." + std::to_string(layer) + ".";
@@ -60,13 +62,14 @@ class LayerWriter {
 
   std::vector<Element> head() {
     part_ = Part::Head;
+    is_in_layer_ = false;
     gather("lm_head");
     const std::int64_t out = model_.patches ? model_.patches->classes : model_.vocabulary;
     const std::int64_t rows = model_.patches ? job_.batch.micro : tokens();
     begin("lm_head", {rows, over_tp(out)});
     take(-1, Part::Head);
     if (model_.tied) compute_.parameters.push_back(parameters_.front());  // the embedding
-    norm(divided_tokens());
+    norm(divided_tokens(), model_.width);
     product(rows, over_tp(out), model_.width);
     end();
     return std::move(chain_);
@@ -142,8 +145,10 @@ class LayerWriter {
     return {.m = m, .n = n, .k = k, .count = count, .operands = operands_, .separate = separate};
   }
   // With the model's weights, and with the adapters of this part.
-  void product(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1) {
+  void product(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1,
+               bool has_bias = false) {
     const GemmWork y = weights(m, n, k, count);
+    bias(m * count, n, has_bias);
     multiply(y, job_.lora == 0);
     keep_or_again(y, n);
     if (has_adapters(job_, part_)) adapt(m, n, k);
@@ -159,53 +164,159 @@ class LayerWriter {
     add(compute_.forward, n);
     add(compute_.backward_input, k);
   }
-  // Memory-bound: so many elements read and written, twice as many backward.
-  void pass(std::int64_t elements) {
-    const Kernel kernel = MemoryWork{.bytes = Bytes(elements * element()), .flop = Flop(0)};
-    compute_.forward.push_back(kernel);
-    compute_.again.push_back(kernel);
-    compute_.backward_input.emplace_back(
-        MemoryWork{.bytes = Bytes(2 * elements * element()), .flop = Flop(0)});
-  }
-
-  // Kernels that move so many bytes each of every element, forward; backward each has two of its kind.
-  void unfused(std::int64_t elements, std::initializer_list<std::int64_t> bytes) {
-    for (const std::int64_t moved : bytes) {
-      const Kernel kernel = MemoryWork{.bytes = Bytes(elements * moved), .flop = Flop(0)};
+  // Kernels over so many elements, each of which moves so many bytes of every one.
+  struct Pass {
+    std::int64_t bytes;
+    Access access = Access::Plain;
+  };
+  void forward(std::int64_t elements, std::initializer_list<Pass> passes,
+               std::int64_t columns = 0) {
+    for (const Pass& pass : passes) {
+      const Kernel kernel = memory(elements, pass, columns);
       compute_.forward.push_back(kernel);
       compute_.again.push_back(kernel);
-      compute_.backward_input.insert(compute_.backward_input.end(), 2, kernel);
     }
   }
-  [[nodiscard]] bool is_eager() const { return job_.kernels == Kernels::Eager; }
-
-  // PyTorch's own: to f32, squared, mean, with epsilon, root, times it, back, times the weight.
-  void norm(std::int64_t rows) {
-    const std::int64_t all = rows * model_.width;
-    if (!is_eager()) return pass(2 * all);
-    unfused(all, {element() + 4, 8, 4});
-    unfused(rows, {8, 8});
-    unfused(all, {8, 4 + element(), 2 * element()});
+  void backward(std::int64_t elements, std::initializer_list<Pass> passes,
+                std::int64_t columns = 0) {
+    for (const Pass& pass : passes)
+      compute_.backward_input.push_back(memory(elements, pass, columns));
   }
-  // To f32, times the angles as complex numbers, back.
+  static Kernel memory(std::int64_t elements, const Pass& pass, std::int64_t columns) {
+    return MemoryWork{.bytes = Bytes(elements * pass.bytes),
+                      .flop = Flop(0),
+                      .access = pass.access,
+                      .columns = columns};
+  }
+  // Whether what is written now is what PyTorch runs by itself.
+  [[nodiscard]] bool is_eager() const {
+    return job_.kernels == Kernels::Eager || (job_.kernels == Kernels::Layers && !is_in_layer_);
+  }
+
+  // Rows of the embedding, and the angles and positions that transformers makes of every input; backward the whole table is zeroed.
+  void look_up() {
+    const std::int64_t e = element();
+    const std::int64_t all = tokens() * model_.width;
+    forward(all, {{2 * e, Access::Gathered}});
+    backward(over_tp(model_.vocabulary) * model_.width, {{e, Access::Filled}});
+    backward(all, {{3 * e, Access::Scattered}});
+    if (model_.positions > 0) {
+      forward(all, {{3 * e, Access::Plain}});
+      backward(all, {{2 * e, Access::SumColumns}, {3 * e, Access::Scattered}});
+    }
+    if (model_.tied) sum_gradients(over_tp(model_.vocabulary) * model_.width, 1);
+    if (!is_eager()) return;
+    const std::int64_t sequence = job_.batch.sequence;
+    constexpr int kOfPositions = 9, kOfAngles = 10;
+    for (int i = 0; i < kOfPositions; ++i) forward(sequence, {{16}});
+    if (model_.positions > 0) return;
+    for (int i = 0; i < kOfAngles; ++i) forward(sequence * model_.attention.head_dim, {{8}});
+  }
+
+  // PyTorch has a kernel for layer norms; RMS norms transformers writes out: to f32, squared, mean, with epsilon, root, times it, back,
+  // times the weight.
+  void norm(std::int64_t rows, std::int64_t width) {
+    const std::int64_t e = element();
+    const std::int64_t all = rows * width;
+    const bool is_layer_norm = model_.norm == Norm::Layer;
+    if (!is_eager() || is_layer_norm) {
+      forward(all, {{2 * e, is_layer_norm ? Access::LayerNorm : Access::RmsNorm}}, width);
+      backward(
+          all,
+          {{3 * e, is_layer_norm ? Access::LayerNormBackward : Access::RmsNormBackward}}, width);
+      return;
+    }
+    forward(all, {{e + 4, Access::Widened}, {8}, {4, Access::SumRows}});
+    forward(rows, {{8}, {8}});
+    forward(all, {{8, Access::Rows}, {4 + e}, {2 * e, Access::Columns}});
+    backward(all, {{2 * e, Access::Columns},
+                   {3 * e},
+                   {e, Access::SumColumns},
+                   {e + 4, Access::Widened},
+                   {12},
+                   {8, Access::Rows},
+                   {4, Access::SumRows}});
+    backward(rows, {{8}, {8}, {12}});
+    backward(all, {{4, Access::Rows}, {8}, {8}, {12}, {12}, {4 + e}});
+  }
+  // Transformers: times cosines, halves exchanged and one negated, times sines, summed; backward each half is put into zeros.
   void rotate() {
+    if (model_.positions > 0 || model_.patches) return;
+    const std::int64_t e = element();
     const std::int64_t queries = tokens() * heads() * key_dim();
     const std::int64_t keys = tokens() * key_value_width() / 2;
-    if (!is_eager()) return pass(2 * (queries + keys));
-    for (const std::int64_t all : {queries, keys}) unfused(all, {element() + 4, 8, 4 + element()});
+    if (!is_eager()) {
+      forward(queries + keys, {{2 * e}});
+      return backward(queries + keys, {{2 * e}});
+    }
+    for (const std::int64_t all : {queries, keys}) {
+      forward(all, {{2 * e, Access::Columns},
+                    {e, Access::Strided},
+                    {2 * e, Access::Strided},
+                    {2 * e, Access::Columns},
+                    {3 * e, Access::Strided}});
+      backward(all, {{2 * e, Access::Columns},
+                     {e, Access::Strided},
+                     {e, Access::Filled},
+                     {e, Access::Strided},
+                     {e, Access::Filled},
+                     {e, Access::Strided},
+                     {3 * e},
+                     {2 * e, Access::Columns},
+                     {3 * e, Access::Strided},
+                     {2 * e, Access::Strided}});  // and a copy in the product's order
+    }
   }
   void activate(std::int64_t elements) {
-    const std::int64_t up = model_.gated ? 2 : 1;
-    if (!is_eager()) return pass((up + 1) * elements);
-    unfused(elements, {2 * element()});
-    if (model_.gated) unfused(elements, {3 * element()});
+    const std::int64_t e = element();
+    if (!model_.gated) {
+      if (is_eager() && model_.gelu_new) return gelu(elements);
+      forward(elements, {{2 * e}});
+      return backward(elements, {{3 * e}});
+    }
+    if (!is_eager()) {
+      forward(elements, {{3 * e}});
+      return backward(elements, {{5 * e}});
+    }
+    forward(elements, {{2 * e}, {3 * e}});
+    backward(elements, {{3 * e}, {3 * e}, {3 * e}});
+  }
+  // Transformers' gelu_new: halved, cubed, times, plus, times, tanh, plus one, times.
+  void gelu(std::int64_t elements) {
+    const std::int64_t e = element();
+    forward(elements,
+            {{2 * e}, {2 * e}, {2 * e}, {3 * e}, {2 * e}, {2 * e}, {2 * e}, {3 * e}});
+    backward(elements, {{3 * e},
+                        {3 * e},
+                        {3 * e},
+                        {2 * e},
+                        {2 * e},
+                        {2 * e},
+                        {2 * e},
+                        {3 * e},
+                        {3 * e},
+                        {2 * e},
+                        {3 * e}});
+  }
+  // Of the tensors that meet again in backward: one kernel for each further one.
+  void sum_gradients(std::int64_t elements, int further) {
+    for (int i = 0; i < further; ++i) backward(elements, {{3 * element()}});
+  }
+  void residual() {
+    const std::int64_t all = divided_tokens() * model_.width;
+    forward(all, {{3 * element()}});
+    sum_gradients(all, 1);
+  }
+  // A bias is added by the product; backward its gradient is summed over all rows.
+  void bias(std::int64_t rows, std::int64_t columns, bool has_one) {
+    if (has_one && is_eager()) backward(rows * columns, {{element(), Access::SumColumns}});
   }
   // Products of one input, which is one product of them side by side.
   void products(std::int64_t m, std::initializer_list<std::int64_t> widths, std::int64_t k,
-                std::int64_t count = 1) {
+                std::int64_t count = 1, bool has_bias = false) {
     if (is_eager()) {
-      for (const std::int64_t n : widths) product(m, n, k, count);
-      return;
+      for (const std::int64_t n : widths) product(m, n, k, count, has_bias);
+      return sum_gradients(m * count * k, static_cast<int>(widths.size()) - 1);
     }
     const std::int64_t all = std::accumulate(widths.begin(), widths.end(), std::int64_t{0});
     const GemmWork y = weights(m, all, k, count);
@@ -215,8 +326,9 @@ class LayerWriter {
     for (const std::int64_t n : widths) adapt(m, n, k);
   }
   void up_projection(std::int64_t rows, std::int64_t inner, std::int64_t count = 1) {
-    if (!model_.gated) return product(rows, inner, model_.width, count);
-    products(rows, {inner, inner}, model_.width, count);
+    if (!model_.gated)
+      return product(rows, inner, model_.width, count, model_.mlp_bias);
+    products(rows, {inner, inner}, model_.width, count, model_.mlp_bias);
   }
 
   void gather(const std::string& name) {
@@ -268,13 +380,13 @@ class LayerWriter {
     gather(name);
     begin(name, {tokens(), model_.width});
     take(layer_, Part::Attention);
-    norm(divided_tokens());
+    norm(divided_tokens(), model_.width);
     project();
     rotate();
     if (layout_.cp > 1) exchange(name);
     inner_products();
-    product(tokens(), model_.width, heads() * value_dim());
-    pass(3 * divided_tokens() * model_.width);  // residual sum
+    product(tokens(), model_.width, heads() * value_dim(), 1, model_.attention.out_bias);
+    residual();
     end();
     reduce(name);
   }
@@ -282,7 +394,16 @@ class LayerWriter {
   void project() {
     const std::int64_t d = model_.width;
     if (!model_.attention.latent) {
-      products(tokens(), {heads() * key_dim(), key_value_width() / 2, key_value_width() / 2}, d);
+      const std::int64_t queries = heads() * key_dim();
+      const std::int64_t keys = key_value_width() / 2;
+      const bool has_bias = model_.attention.in_bias;
+      if (model_.joined_qkv && is_eager()) {
+        product(tokens(), queries + 2 * keys, d, 1, has_bias);
+        return backward(tokens() * (queries + 2 * keys), {{2 * element()}});  // joined again
+      }
+      products(tokens(), {queries, keys, keys}, d, 1, has_bias);
+      if (!model_.attention.normed_heads) return;
+      for (const std::int64_t all : {queries, keys}) norm(tokens() * all / key_dim(), key_dim());
       return;
     }
     const Latent& l = *model_.attention.latent;
@@ -341,7 +462,8 @@ class LayerWriter {
     up_projection(tokens(), over_tp(inner));
     activate(tokens() * over_tp(inner));
     needed_again_ = compute_.again.size();
-    product(tokens(), model_.width, over_tp(inner));
+    needed_ = compute_.forward.size();
+    product(tokens(), model_.width, over_tp(inner), 1, model_.mlp_bias);
   }
 
   void mlp() {
@@ -350,9 +472,10 @@ class LayerWriter {
     gather(name);
     begin(name, {tokens(), model_.width});
     take(layer_, Part::Mlp);
-    norm(divided_tokens());
+    norm(divided_tokens(), model_.width);
     dense(model_.inner);
-    pass(3 * divided_tokens() * model_.width);
+    residual();
+    compute_.needed = needed_;
     compute_.again.resize(needed_again_);  // nothing reads what comes behind
     end();
     reduce(name);
@@ -366,12 +489,13 @@ class LayerWriter {
     const std::int64_t sent = own * e.per_token;
     begin(name + ".gate", {sent, model_.width});
     take_named(".experts.", false);
-    norm(own);
+    norm(own, model_.width);
     operands_ = schedule::Operands::Own;  // the router's
     product(own, e.count, model_.width);
     operands_ = job_.precision.products;
     if (e.shared_inner > 0) dense(e.shared_inner);
-    pass(2 * sent * model_.width);  // tokens in the order of their experts
+    forward(sent * model_.width, {{2 * element(), Access::Gathered}});  // in the order of their experts
+    backward(sent * model_.width, {{2 * element(), Access::Gathered}});
     end();
     dispatch(name + ".dispatch", sent);
     const auto busiest =
@@ -387,7 +511,8 @@ class LayerWriter {
     end();
     dispatch(name + ".combine", sent);
     begin(name + ".sum", {divided_tokens(), model_.width});
-    pass((e.per_token + 2) * own * model_.width);
+    forward(own * model_.width, {{(e.per_token + 2) * element()}});
+    backward(own * model_.width, {{(e.per_token + 2) * element()}});
     end();
   }
 
@@ -405,10 +530,12 @@ class LayerWriter {
   const Layout& layout_;
   const std::vector<ParameterShape> parameters_;
   std::int64_t layer_ = 0;
+  bool is_in_layer_ = false;
   schedule::Operands operands_ = schedule::Operands::Own;  // of products with weights
   Part part_ = Part::Embedding;
   std::int64_t products_ = 0;     // of the layer, with weights
-  std::size_t needed_again_ = 0;  // of Compute::again, so many before the last product
+  std::size_t needed_again_ = 0;  // of Compute::again, so many before the last product,
+  std::size_t needed_ = 0;        // and of Compute::forward
   std::string name_;
   Compute compute_;
   std::vector<Element> chain_;
@@ -429,19 +556,27 @@ LossWork loss_work(const Job& job) {
   const std::int64_t scores = (job.model.patches ? job.batch.micro : rows) *
                               ((classes + job.layout.tp - 1) / job.layout.tp);
   const std::int64_t element = schedule::element_size(job.precision.compute).count();
-  const auto kernel = [&](std::int64_t bytes) {
-    return schedule::Kernel(schedule::MemoryWork{.bytes = Bytes(scores * bytes), .flop = Flop(0)});
+  const std::int64_t columns = scores / (job.model.patches ? job.batch.micro : rows);
+  const auto pass = [&](std::int64_t bytes, Access access) {
+    return schedule::Kernel(MemoryWork{.bytes = Bytes(scores * bytes),
+                                       .flop = Flop(0),
+                                       .access = access,
+                                       .columns = columns});
   };
-  // Logits become f32, their maximum and sum are taken; backward reads and writes them once. Eager: to f32, logarithm of softmax;
-  // backward zeros, the gradient of that logarithm, and back.
-  if (job.kernels == Kernels::Eager)
-    return {.forward = {kernel(element + 4), kernel(8)},
-            .backward = {kernel(4), kernel(12), kernel(4 + element)}};
-  return {.forward = {kernel(element + 4 + 2 * 4)}, .backward = {kernel(4 + element)}};
+  // To f32, the logarithm of the softmax, one word of each row; backward zeros with one word a row, the gradient of that logarithm,
+  // and back. Fused: one kernel each way that keeps the sums of rows.
+  if (job.kernels != Kernels::Fused) {
+    return {.forward = {pass(element + 4, Access::Widened), pass(8, Access::Softmax)},
+            .backward = {pass(4, Access::Filled), pass(12, Access::SoftmaxBackward),
+                         pass(4 + element, Access::Plain)}};
+  }
+  return {.forward = {pass(element + 4 + 2 * 4, Access::Plain)},
+          .backward = {pass(4 + element, Access::Plain)}};
 }
 
 schedule::MemoryWork update_work(const Job& job, const std::vector<std::int64_t>& shape) {
   constexpr double kIterations = 5;
+  constexpr std::int64_t kAdamPasses = 20, kMomentumPasses = 8;
   std::int64_t elements = 1;
   for (const std::int64_t extent : shape) elements *= extent;
   const std::int64_t gradient = schedule::element_size(job.precision.gradient).count();
@@ -454,7 +589,18 @@ schedule::MemoryWork update_work(const Job& job, const std::vector<std::int64_t>
     flop = kIterations * 2 * (2 * rows * rows * columns + rows * rows * rows) *
            (static_cast<double>(elements) / (rows * columns));
   }
-  return {.bytes = Bytes(elements * (gradient + 2 * kept + parameter)), .flop = Flop(flop)};
+  // A parameter without a master copy is read, too.
+  const std::int64_t read = job.precision.master_bytes == 0 ? parameter : 0;
+  if (job.updates == Updates::Foreach && job.optimizer != Optimizer::Muon) {
+    // Operator by operator, each of which reads and writes whole tensors.
+    const std::int64_t passes = job.optimizer == Optimizer::Adam ? kAdamPasses : kMomentumPasses;
+    return {.bytes = Bytes(elements * passes * std::max(gradient, job.precision.master_bytes)),
+            .flop = Flop(0),
+            .access = Access::Foreach};
+  }
+  return {.bytes = Bytes(elements * (gradient + 2 * kept + parameter + read)),
+          .flop = Flop(flop),
+          .access = Access::Updated};
 }
 
 }  // namespace dovetail::jobs

@@ -41,6 +41,9 @@ struct Compute {
   std::vector<schedule::Kernel> backward_weight = {};
   // Of the forward kernels what recompute=op computes again (LayerWriter::keep_or_again). Products of one input are apart.
   std::vector<schedule::Kernel> again = {};
+  // So many of the forward kernels stand before the last product whose result nothing of the layer reads again; PyTorch's checkpoint
+  // stops there. Absent: all are needed.
+  std::optional<std::size_t> needed = std::nullopt;
   std::vector<std::int64_t> out = {};  // shape of what it hands on
 };
 

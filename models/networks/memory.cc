@@ -21,6 +21,8 @@ namespace {
 // GMLake (arXiv 2401.08156, abstract): of what PyTorch's allocator reserves, the mean over eight models.
 constexpr double kFragmented = 0.15;
 constexpr Bytes kCudaContext = mib(300);
+// cuBLAS keeps 32 MiB for each thread that multiplies on a Hopper GPU: forward's and backward's.
+constexpr Bytes kProductSpaces = mib(64);
 // DEFAULT_BUFFSIZE; 120 elements x 640 threads x 8 steps x 8 bytes (LL128); 8 lines x 512 threads x 8
 // steps x 16 bytes (LL).
 constexpr Bytes kNcclConnection = Bytes((std::int64_t{4} << 20) + 4'915'200 + 524'288);
@@ -264,6 +266,7 @@ class Counter {
     const double of_norms = reads_inputs(Part::Mlp) ? 4 : 3;
     double kept = compute() * (of_norms * h * between_ + attention_elements() * tokens_);
     kept += 4 * heads * tokens_;  // log-sum-exp of each row of scores
+    if (job_.kernels == Kernels::Eager) kept += kept_by_written_out(layer);
     if (!job_.flash && job_.recompute == Recompute::None) {
       kept += compute() * heads * tokens_ * as_double(job_.batch.sequence);
     }
@@ -275,6 +278,24 @@ class Counter {
     kept += compute() * (2 * h + inner) * routed_;
     kept += compute() * kept_of_inner(as_double(e.shared_inner)) / tp * tokens_;
     return kept + 4 * as_double(e.count) * between_;  // the router's scores
+  }
+
+  // What operators keep where no kernel does their work at once: an RMS norm its input in f32 and what it is times the root, gelu_new
+  // three results more.
+  double kept_by_written_out(std::int64_t layer) const {
+    const Model& m = job_.model;
+    double kept = 0;
+    if (m.norm == Norm::Rms) {
+      kept += (4 + compute() + 2) * as_double(m.width) * between_;
+      if (m.attention.normed_heads) {
+        const double heads = as_double(m.attention.heads + m.attention.key_value_heads) /
+                             as_double(job_.layout.tp);
+        kept += (4 * as_double(m.attention.head_dim) + 4) * heads * tokens_;
+      }
+    }
+    if (m.gelu_new && !has_experts(m, layer))
+      kept += 3 * compute() * as_double(m.inner) / as_double(job_.layout.tp) * tokens_;
+    return kept;
   }
 
   // What of a layer stays until its backward.
@@ -295,7 +316,7 @@ class Counter {
     const double boundary = compute() * as_double(job_.model.width) * between_;
     double kept = 0;
     for (const std::int64_t layer : blocks.layers) kept += left_by_layer(layer);
-    if (blocks.head) kept += 2 * boundary;  // last norm
+    if (blocks.head) kept += (job_.kernels == Kernels::Fused ? 2 : 4) * boundary;  // last norm
     // What was sent, until its gradient comes: by all but the role of the last virtual stage.
     if (!blocks.head) kept += boundary;
     return kept;
@@ -322,7 +343,9 @@ class Counter {
   Bytes logits_of() const {
     const std::int64_t words =
         job_.model.patches ? job_.model.patches->classes : job_.model.vocabulary;
-    const double per_word = rules_.fused_loss ? compute() : compute() + 8;
+    // Written out: the logarithm of the softmax, the gradient of one word a row, and that of the logits, all in f32.
+    const double written_out = job_.kernels == Kernels::Fused ? compute() + 8 : 12;
+    const double per_word = rules_.fused_loss ? compute() : written_out;
     return rounded(per_word * tokens_ * as_double(words) / as_double(job_.layout.tp));
   }
 
@@ -353,7 +376,7 @@ class Counter {
   Bytes buffers_of(const StageBlocks& blocks, const Held& held) const {
     const Layout& l = job_.layout;
     const double h = as_double(job_.model.width);
-    double bytes = 0;
+    double bytes = as_double(kProductSpaces.count());
     if (l.tp > 1 && l.sp) bytes += compute() * 2 * h * tokens_;
     if (l.cp > 1) {
       const Attention& a = job_.model.attention;
@@ -443,7 +466,7 @@ MemoryRules memory_rules(const Job& job) {
   const bool is_deepspeed = job.as == RunBy::Deepspeed;
   return {.resident_gradients = is_megatron,
           .bucket_copies = job.as == RunBy::Torch,
-          .fused_gate = is_megatron,
+          .fused_gate = job.kernels != Kernels::Eager,
           .whole_sums = job.zero == Zero::Parameters && !is_megatron && !is_deepspeed,
           .cast_shards = is_deepspeed};
 }

@@ -163,6 +163,7 @@ const std::vector<Key>& keys() {
       whole("gbs", DOVETAIL_FIELD(batch.global)),
       word("dtype", DOVETAIL_FIELD(precision.compute)),
       optimizer_key(),
+      word("updates", DOVETAIL_FIELD(updates)),
       word("grads", DOVETAIL_FIELD(precision.gradient)),
       word("reduce", DOVETAIL_FIELD(precision.reduce)),
       word("products", DOVETAIL_FIELD(precision.products)),

@@ -1,18 +1,23 @@
-// Measured rates of fused attention kernels on a GPU.
+// Measured times of fused attention kernels on a GPU.
 //
-//   const AttentionTable* table = attention_table("h100");     // of models/rates/gemm/attention.csv; null: not measured there
-//   table->rate({.tokens = 2048, .head_dim = 128})             // of bf16 and f16
+//   const auto table = attention_table("h100");     // of models/rates/gemm/attention.csv; null: not measured there
+//   table->time({.tokens = 2048, .head_dim = 128}, flop)       // of bf16 and f16: fixed + flop / rate
 //
-// Rates are those of causal forward passes of S tokens, whose queries attend to S / 2 in the mean, and what is asked for is found by
-// that mean; linear in the logarithms of tokens and head_dim, at the edges that of the edge. Backward reaches 0.85 of the forward
-// rate: FlashAttention-3's paper has 0.85 to 0.87 of it on H100 at 4 to 16 thousand tokens (cuDNN's kernels 0.82 to 0.87, FlashAttention-2's
-// 0.84 to 0.87), FlashAttention-4's authors 0.85 on B200 (Dao-AILab/flash-attention, pull request 2280).
-// Leaves out that few heads and short batches do not fill a GPU: rows of less than 0.1 TFLOP are not in the table.
+// Rows are of causal passes of S tokens, whose queries attend to S / 2 in the mean, and what is asked for is found by that mean. Between
+// rows rates are linear in the logarithms of tokens and head_dim, and the fixed part is, too; at the edges both are those of the edge. Heads
+// of 65 to 127 take as long as those of 128, as which kernels compute them (H100: 80 and 96 do).
+// The fixed part (launch, and the longest tile, which one multiprocessor computes alone) is what makes few heads and short batches slow.
+// Where it was not measured rates are those of full GPUs. Where backward was not, it reaches 0.85 of the forward rate: FlashAttention-3's
+// paper has 0.85 to 0.87 of it on H100 at 4 to 16 thousand tokens, FlashAttention-4's authors 0.85 on B200 (Dao-AILab/flash-attention, pull
+// request 2280); cuDNN's kernels measured here 0.59 at a thousand tokens and 0.86 at eight thousand.
+// Leaves out that kernels without a mask are up to a third faster at a thousand tokens.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <map>
+#include <memory>
+#include <optional>
 #include <string_view>
 
 #include "base/units.h"
@@ -22,17 +27,28 @@ namespace dovetail::models {
 
 class AttentionTable {
  public:
-  // A rate of causal forward passes. REQUIRES: all above 0.
-  void add(double head_dim, double tokens, FlopPerSecond rate);
-  // REQUIRES: at least one rate; tokens and head_dim >= 1.
-  [[nodiscard]] FlopPerSecond rate(const schedule::Attention& attention) const;
+  // Of one direction: fixed + flop / rate.
+  struct Line {
+    FlopPerSecond rate;
+    Duration fixed{};
+  };
+  // Of causal passes. REQUIRES: head_dim, tokens and rates above 0.
+  void add(double head_dim, double tokens, Line forward, std::optional<Line> backward);
+  // REQUIRES: at least one row; tokens and head_dim >= 1.
+  [[nodiscard]] Duration time(const schedule::Attention& attention, Flop flop) const;
 
  private:
-  using Curve = std::map<double, double>;  // log2 of tokens seen: log2 of FLOP/s
-  std::map<double, Curve> heads_;          // log2 of head_dim
+  struct Row {
+    double log_rate, fixed_us;  // log2 of FLOP/s
+  };
+  using Curve = std::map<double, Row>;            // by log2 of tokens seen
+  using Heads = std::map<double, Curve>;          // by log2 of head_dim
+  [[nodiscard]] static Row row_of(const Heads& heads, double head_dim, double seen);
+
+  Heads forward_, backward_;
 };
 
-// Lives as long as the program.
-const AttentionTable* attention_table(std::string_view device);
+// Null: not measured there.
+std::shared_ptr<const AttentionTable> attention_table(std::string_view device);
 
 }  // namespace dovetail::models

@@ -42,6 +42,8 @@
 DOVETAIL_GEMMS(DOVETAIL_HOLD)
 #undef DOVETAIL_HOLD
 DOVETAIL_GEMM(attention, "attention")
+DOVETAIL_GEMM(memory, "memory")
+DOVETAIL_GEMM(products, "products")
 
 namespace dovetail::models {
 namespace {
@@ -62,6 +64,14 @@ std::vector<GemmFile> gemm_files() {
 
 std::string_view attention_file() {
   return between(dovetail_gemm_attention, dovetail_gemm_attention_end);
+}
+
+std::string_view products_file() {
+  return between(dovetail_gemm_products, dovetail_gemm_products_end);
+}
+
+std::string_view memory_file() {
+  return between(dovetail_gemm_memory, dovetail_gemm_memory_end);
 }
 
 }  // namespace dovetail::models

@@ -42,6 +42,16 @@ double seconds_to_move(const Roofline& roofline, Bytes bytes) {
   return static_cast<double>(bytes.count()) / (kReachableMemory * roofline.memory.count());
 }
 
+Duration Roofline::moving_time(const schedule::Op& op) const {
+  const auto* work = std::get_if<schedule::MemoryWork>(&op.work);
+  const std::optional<MemoryRate> rate =
+      passes != nullptr && work != nullptr ? passes->rate(work->access, op.dtype, work->columns)
+                                           : std::nullopt;
+  if (!rate) return from_us(seconds_to_move(*this, op.bytes()) * 1e6);
+  const double bytes = static_cast<double>(op.bytes().count());
+  return rate->fixed + from_us(1e6 * bytes / (rate->share * memory.count()));
+}
+
 const PassModel* OpModel::pass(const schedule::Op& op) const {
   const std::optional<PassKind> kind = pass_of(op);
   if (!kind) return nullptr;
@@ -80,18 +90,39 @@ std::optional<FlopPerSecond> Roofline::peak(schedule::DType dtype,
   return narrow || operands != schedule::Operands::Tf32 ? narrow : in(gemm_peak, dtype);
 }
 
+std::optional<Duration> Roofline::measured_product(const schedule::Op& op,
+                                                   const schedule::GemmWork& gemm) const {
+  using schedule::Operands;
+  schedule::GemmWork kernel = gemm;
+  double times = products_stretch;
+  if (gemm.separate) times *= static_cast<double>(std::exchange(kernel.count, 1));
+  const bool is_own = gemm.operands == Operands::Own;
+  std::optional<Duration> time;
+  const GemmTable* const grid = table(op.dtype, gemm.operands);
+  if (grid != nullptr) {
+    time = stretched(grid->time(kernel), times * (is_own ? table_factor : 1.0));
+    if (gemm.count > 1 && is_own)
+      time = std::max(*time, from_us(seconds_to_move(*this, op.bytes()) * 1e6));
+  }
+  if (others == nullptr) return time;
+  const bool is_f32 = op.dtype == schedule::DType::F32;
+  if (!is_half(op.dtype) && !is_f32) return time;
+  if (!is_own && gemm.operands != Operands::Tf32) return time;
+  const ProductType type = !is_f32 ? ProductType::Half : is_own ? ProductType::F32 : ProductType::Tf32;
+  const std::optional<FlopPerSecond> rate = others->rate(kernel, type);
+  if (!rate) return time;
+  schedule::Op one = op;
+  one.work = kernel;
+  const Duration slow = stretched(from_us(1e6 * one.flop().count() / rate->count()), times);
+  return time ? std::max(*time, slow) : slow;
+}
+
 Duration OpModel::roofline_time(const schedule::Op& op) const {
   const auto* gemm = std::get_if<schedule::GemmWork>(&op.work);
   const auto operands = gemm == nullptr ? schedule::Operands::Own : gemm->operands;
-  const GemmTable* const table = gemm == nullptr ? nullptr : compute->table(op.dtype, operands);
-  if (table != nullptr) {
-    schedule::GemmWork kernel = *gemm;
-    double times = 1;
-    if (gemm->separate) times = static_cast<double>(std::exchange(kernel.count, 1));
-    Duration time = stretched(table->time(kernel), compute->products_stretch * times);
-    if (gemm->count > 1 && operands == schedule::Operands::Own)
-      time = std::max(time, from_us(seconds_to_move(*compute, op.bytes()) * 1e6));
-    return time + compute->kernel_overhead;
+  if (gemm != nullptr) {
+    const std::optional<Duration> known = compute->measured_product(op, *gemm);
+    if (known) return *known + compute->kernel_overhead;
   }
   const std::optional<FlopPerSecond> peak = compute->peak(op.dtype, operands);
   if (gemm != nullptr && !peak) {
@@ -107,15 +138,15 @@ Duration OpModel::roofline_time(const schedule::Op& op) const {
                      ", but compute.gemm.flop_per_s has only " +
                      (known.empty() ? "nothing" : known));
   }
-  const double moving = seconds_to_move(*compute, op.bytes());
-  double computing = peak ? op.flop().count() / (compute->efficiency * peak->count()) : 0;
+  const double computing = peak ? op.flop().count() / (compute->efficiency * peak->count()) : 0;
   const auto* memory = std::get_if<schedule::MemoryWork>(&op.work);
   if (memory != nullptr && memory->attention && compute->attention != nullptr &&
       is_half(op.dtype)) {
-    const double rate = compute->attention->rate(*memory->attention).count();
-    computing = compute->products_stretch * op.flop().count() / rate;
+    return std::max(compute->moving_time(op), stretched(compute->attention->time(*memory->attention, memory->flop),
+                                                        compute->products_stretch)) +
+           compute->kernel_overhead;
   }
-  return from_us(std::max(moving, computing) * 1e6) + compute->kernel_overhead;
+  return std::max(compute->moving_time(op), from_us(computing * 1e6)) + compute->kernel_overhead;
 }
 
 // By kernels and passes.

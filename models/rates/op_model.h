@@ -21,11 +21,14 @@
 #include "models/rates/attention_table.h"
 #include "models/rates/gemm_table.h"
 #include "models/rates/kernel_table.h"
+#include "models/rates/memory_rates.h"
 #include "models/rates/passes.h"
+#include "models/rates/product_rates.h"
 #include "models/rates/spread.h"
 #include "schedule/program.h"
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,7 +48,8 @@ KernelClass kernel_class(const schedule::Op& op);
 //   max(flop / (efficiency * gemm_peak), bytes / (0.8 * memory)) + kernel_overhead
 // `bytes` is the least traffic, every operand once. 0.8: a copy reaches 75..85 % of a memory's
 // nominal rate. Good to 14..50 % per kernel; leaves out shapes, waves and caches. Products of bf16 and f16 take their time
-// from measured ones where there is a table for their operands (gemm_table.h), fused attention its rate (attention_table.h).
+// from measured ones where there is a table for their operands (gemm_table.h), fused attention its own (attention_table.h), work whose
+// Access is known the share that such kernels reach (memory_rates.h).
 struct Roofline {
   std::map<schedule::DType, FlopPerSecond> gemm_peak;
   std::map<schedule::Operands, FlopPerSecond> narrow_peak = {};
@@ -54,7 +58,10 @@ struct Roofline {
   Duration kernel_overhead{};                    // default 0
   std::optional<Bytes> capacity = std::nullopt;  // of the device's memory; absent: unknown
   GemmTables products = {};
-  const AttentionTable* attention = nullptr;  // of bf16 and f16; null: not measured
+  std::shared_ptr<const AttentionTable> attention = nullptr;  // of bf16 and f16; null: not measured
+  std::shared_ptr<const MemoryRates> passes = nullptr;        // null: 0.8 for all of them
+  std::shared_ptr<const ProductRates> others = nullptr;  // products that no grid holds; null: not measured
+  double table_factor = 1;                    // of the times of `products`: of other machines' tables
   double products_stretch = 1;                // of the times of both
 
   // Whether the table has a product of the op.
@@ -65,6 +72,11 @@ struct Roofline {
   // that of f32 is taken.
   [[nodiscard]] std::optional<FlopPerSecond> peak(schedule::DType dtype,
                                                   schedule::Operands operands) const;
+  // Of a product by itself; absent: by the peak.
+  [[nodiscard]] std::optional<Duration> measured_product(const schedule::Op& op,
+                                                         const schedule::GemmWork& gemm) const;
+  // How long its bytes take, computing left out.
+  [[nodiscard]] Duration moving_time(const schedule::Op& op) const;
   friend bool operator==(const Roofline&, const Roofline&) = default;
 };
 

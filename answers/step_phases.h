@@ -1,0 +1,25 @@
+// How long the phases of one step take on a device, as somebody measures them who waits for the device before the step and records
+// an event behind each phase.
+//
+//   Phases phases = step_phases(lowered.program, lowered.costs);
+//   phases.forward, phases.backward, phases.optimizer;      // add up to phases.step
+//
+// Of the rank of the first role. A phase ends with its last op; what lies between counts to the later phase.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/units.h"
+#include "models/costs/costs.h"
+#include "schedule/scheduled_program.h"
+
+namespace dovetail::predict {
+
+struct Phases {
+  Duration forward{}, backward{}, optimizer{}, step{};
+};
+
+// REQUIRES: the program is legal.
+Phases step_phases(const schedule::ScheduledProgram& program, const models::Costs& costs);
+
+}  // namespace dovetail::predict
