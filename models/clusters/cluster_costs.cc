@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 namespace dovetail::models {
@@ -21,6 +22,7 @@ namespace {
 
 using schedule::Collective;
 
+// An all-reduce, and its halves.
 constexpr std::array kReductions = {Collective::AllReduce, Collective::ReduceScatter,
                                     Collective::AllGather};
 
@@ -30,12 +32,13 @@ CollectiveKey key_of(const Cluster& cluster, Collective kind, const schedule::Pr
           .nodes = cluster.topology ? nodes_of(group, cluster.topology->node_ranks) : 0};
 }
 
-// What the Program communicates: the halves of an all-reduce and itself for each group that owes a
-// reduction, and what its ops say. Groups of one rank need no network.
-std::set<CollectiveKey> keys_of(const Cluster& cluster, const schedule::Program& program) {
+// What the Program communicates: these collectives of each group that owes a reduction, and what
+// its ops say. Groups of one rank need no network.
+std::set<CollectiveKey> keys_of(const Cluster& cluster, const schedule::Program& program,
+                                std::span<const Collective> reductions) {
   std::set<CollectiveKey> keys;
   for (const schedule::Reduction& reduction : program.reductions) {
-    for (const Collective kind : kReductions) {
+    for (const Collective kind : reductions) {
       keys.insert(key_of(cluster, kind, program.group(reduction.group)));
     }
   }
@@ -63,23 +66,6 @@ std::optional<CopyModel> copy_model(const Cluster& cluster) {
   if (!cluster.compute) return std::nullopt;
   // Each byte is read once and written once.
   return CopyModel{Duration{}, seconds_to_move(*cluster.compute, Bytes(2)) * 1e9};
-}
-
-// The collectives whose origin a report must tell: those of buckets that are in use, and all of ops.
-std::set<CollectiveKey> spoken_of(const Cluster& cluster, const schedule::Program& program,
-                                  const std::vector<Collective>& used) {
-  std::set<CollectiveKey> keys;
-  for (const schedule::Reduction& reduction : program.reductions) {
-    for (const Collective kind : used) {
-      keys.insert(key_of(cluster, kind, program.group(reduction.group)));
-    }
-  }
-  for (const schedule::Op& op : program.ops) {
-    const auto* work = std::get_if<schedule::CollectiveWork>(&op.work);
-    if (work != nullptr) keys.insert(key_of(cluster, work->kind, program.group(work->group)));
-  }
-  std::erase_if(keys, [](const CollectiveKey& key) { return key.ranks <= 1; });
-  return keys;
 }
 
 // Which collectives nobody measured, and from what they are modelled.
@@ -204,7 +190,7 @@ CollectiveCosts collective_costs(const Cluster& cluster, const schedule::Program
     }
     result.costs.push_back({.key = key, .time = std::move(price->time), .loads = std::move(loads)});
   };
-  const std::set<CollectiveKey> needed = keys_of(cluster, program);
+  const std::set<CollectiveKey> needed = keys_of(cluster, program, kReductions);
   for (const CollectiveKey& key : needed) {
     static_cast<void>(collective_table(cluster, key));  // throws where there is no source
     add(key);
@@ -238,7 +224,7 @@ std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Pro
                                      const std::vector<Collective>& used) {
   std::vector<std::string> sentences;
   std::set<const CollectiveSeries*> sources;
-  const std::set<CollectiveKey> keys = spoken_of(cluster, program, used);
+  const std::set<CollectiveKey> keys = keys_of(cluster, program, used);
   for (const CollectiveKey& key : keys) {
     const std::optional<CollectivePrice> price = collective_price(cluster, key);
     if (!price) continue;
