@@ -5,6 +5,7 @@
 #include "cli/passes.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -16,6 +17,8 @@ namespace dovetail::cli {
 namespace {
 
 using schedule::Bucket;
+using schedule::LoweringPass;
+using schedule::PassLine;
 using schedule::Plan;
 using schedule::ScaleAt;
 using schedule::SyncPoint;
@@ -131,42 +134,53 @@ std::string gather_rule(const Plan& plan) {
              : "once the shards are updated";
 }
 
-std::string rule_of(const Plan& plan, std::string_view pass) {
-  if (pass == "pipeline") return pipeline_rule(plan);
-  if (pass == "merge") return merge_rule(plan);
-  if (pass == "scale") return scale_rule(plan);
-  if (pass == "shard") return "reduce-scatter, and each rank updates its shard";
-  if (pass == "group") return group_rule(plan);
-  if (pass == "lay out") return layout_rule(plan);
-  if (pass == "launch") return launch_rule(plan);
-  if (pass == "wait") return wait_rule(plan);
-  if (pass == "gather") return gather_rule(plan);
+std::string rule_of(const Plan& plan, LoweringPass pass) {
+  switch (pass) {
+    case LoweringPass::Pipeline:
+      return pipeline_rule(plan);
+    case LoweringPass::Merge:
+      return merge_rule(plan);
+    case LoweringPass::Scale:
+      return scale_rule(plan);
+    case LoweringPass::Shard:
+      return "reduce-scatter, and each rank updates its shard";
+    case LoweringPass::Group:
+      return group_rule(plan);
+    case LoweringPass::LayOut:
+      return layout_rule(plan);
+    case LoweringPass::Launch:
+      return launch_rule(plan);
+    case LoweringPass::Wait:
+      return wait_rule(plan);
+    case LoweringPass::Gather:
+      return gather_rule(plan);
+    case LoweringPass::Messages:
+    case LoweringPass::Emit:
+      break;
+  }
   return {};
 }
 
 }  // namespace
 
-std::vector<std::string> describe_passes(const Plan& plan, std::span<const std::string> report) {
-  std::vector<std::string> lines(report.begin(), report.end());
-  const auto starts = [](std::string_view prefix) {
-    return [prefix](const std::string& line) { return line.starts_with(prefix); };
-  };
-  if (std::ranges::none_of(lines, starts("scale: "))) {
-    const auto next = std::ranges::find_if(lines, [&](const std::string& line) {
-      return line.starts_with("shard: ") || line.starts_with("lay out: ");
-    });
-    lines.insert(next, "scale: nothing left to do");
+std::vector<std::string> describe_passes(const Plan& plan, std::span<const PassLine> report) {
+  std::vector<PassLine> passes(report.begin(), report.end());
+  if (std::ranges::count(passes, LoweringPass::Scale, &PassLine::pass) == 0) {
+    const auto next = std::ranges::find_if(
+        passes, [](const PassLine& line) { return line.pass >= LoweringPass::Shard; });
+    passes.insert(next, {LoweringPass::Scale, "nothing left to do"});
   }
-  auto layout = std::ranges::find_if(lines, starts("lay out: "));
-  for (const std::string& line : schedule::bucket_report(plan.program, plan.schedule)) {
-    layout = lines.insert(layout, "group: " + line) + 1;
+  auto layout = std::ranges::find(passes, LoweringPass::LayOut, &PassLine::pass);
+  for (std::string& words : schedule::bucket_report(plan.program, plan.schedule)) {
+    layout = passes.insert(layout, {LoweringPass::Group, std::move(words)}) + 1;
   }
-  std::string previous;
-  for (std::string& line : lines) {
-    const std::string pass = line.substr(0, line.find(": "));
-    const std::string rule = rule_of(plan, pass);
-    if (!rule.empty() && pass != previous) line += "  [" + rule + "]";
-    previous = pass;
+  std::vector<std::string> lines;
+  std::optional<LoweringPass> previous;
+  for (const PassLine& line : passes) {
+    std::string& text = lines.emplace_back(to_string(line));
+    const std::string rule = rule_of(plan, line.pass);
+    if (!rule.empty() && line.pass != previous) text += "  [" + rule + "]";
+    previous = line.pass;
   }
   return lines;
 }

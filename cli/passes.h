@@ -21,12 +21,13 @@
 #include <string>
 #include <vector>
 
+#include "schedule/lower/pass_line.h"
 #include "schedule/plan_json.h"
 
 namespace dovetail::cli {
 
 // REQUIRES: `report` is what lower said of this plan.
 std::vector<std::string> describe_passes(const schedule::Plan& plan,
-                                         std::span<const std::string> report);
+                                         std::span<const schedule::PassLine> report);
 
 }  // namespace dovetail::cli

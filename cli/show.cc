@@ -260,7 +260,7 @@ void print_plan(const schedule::Plan& plan, std::ostream& out) {
 void print_plan_commands(const schedule::Plan& plan, std::ostream& out) {
   const schedule::Lowered lowered = schedule::lower(plan.program, plan.schedule);
   schedule::print_commands(out, lowered.program);
-  for (const std::string& line : lowered.report) out << "  " << line << '\n';
+  for (const schedule::PassLine& line : lowered.report) out << "  " << to_string(line) << '\n';
   for (const schedule::Problem& problem :
        schedule::verify(plan.program, lowered.program, plan.schedule.merge)) {
     out << "  illegal: " << problem.message << '\n';

@@ -22,11 +22,13 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/rational.h"
 #include "schedule/id_table.h"
+#include "schedule/lower/pass_line.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 #include "schedule/scheduled_program.h"
@@ -81,7 +83,7 @@ struct Repeated {
 struct Draft {
   const Schedule& schedule;
   ScheduledProgram out = {};  // out.program is the rewritten Program
-  std::vector<std::string> report = {};
+  std::vector<PassLine> report = {};
   IdTable<TensorId, TensorId> travels{TensorId{-1}};  // of an owed gradient: what its buckets hold
   IdTable<TensorId, std::int32_t> debt{-1};           // of what travels: first in `debts`
   std::vector<Debt> debts = {};
@@ -97,6 +99,10 @@ struct Draft {
   std::vector<std::size_t> place = {};
 
   [[nodiscard]] const Program& program() const { return out.program; }
+  // Without words there was nothing to do.
+  void tell(LoweringPass pass, std::string words) {
+    if (!words.empty()) report.push_back({pass, std::move(words)});
+  }
   // "schedule naive: bucket 3", as messages begin.
   [[nodiscard]] std::string name(const Bucket& bucket) const {
     return "schedule " + schedule.policy + ": bucket " + std::to_string(bucket.id.value);

@@ -444,14 +444,13 @@ std::string gather_report(const Draft& draft) {
   const std::string buckets = counted(draft.gathers.size(), "bucket") + " of parameters ";
   switch (draft.schedule.parameters) {
     case ParameterSync::AfterUpdate:
-      return "gather: " + buckets + "after their update";
+      return buckets + "after their update";
     case ParameterSync::NextForward:
-      return "gather: " + buckets + "in the next forward";
+      return buckets + "in the next forward";
     case ParameterSync::EachUse:
       break;
   }
-  return "gather: " + buckets + "before each use, " +
-         counted(draft.schedule.gathers.size(), "gather");
+  return buckets + "before each use, " + counted(draft.schedule.gathers.size(), "gather");
 }
 
 }  // namespace dovetail::schedule::internal

@@ -33,7 +33,7 @@ void lay_out_parameters(Draft& draft, const std::vector<ShardedBucket>& sharded)
 // readers that there are not, or launched at points that parameters do not have.
 void place_gathers(const Draft& draft, RoleDraft& role);
 
-// "gather: 4 buckets of parameters after their update"; empty without any.
+// "4 buckets of parameters after their update"; empty without any.
 std::string gather_report(const Draft& draft);
 
 }  // namespace dovetail::schedule::internal

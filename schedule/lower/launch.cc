@@ -130,8 +130,7 @@ std::string launch_report(const std::vector<RoleDraft>& roles) {
       if (*travel.launch_after < end) ++overlapped;
     }
   }
-  return "launch: " + std::to_string(overlapped) + " of " + counted(all, "collective") +
-         " before backward ends";
+  return std::to_string(overlapped) + " of " + counted(all, "collective") + " before backward ends";
 }
 
 }  // namespace dovetail::schedule::internal

@@ -16,7 +16,7 @@ namespace dovetail::schedule::internal {
 // Adds the buckets to RoleDraft::travels but for their waits, in launch order.
 void place_launches(const Draft& draft, RoleDraft& role);
 
-// "launch: 3 of 4 collectives before backward ends"
+// "3 of 4 collectives before backward ends"
 std::string launch_report(const std::vector<RoleDraft>& roles);
 
 }  // namespace dovetail::schedule::internal

@@ -209,10 +209,10 @@ class Layout {
       payload_sum += layout.payload;
       padding += layout.size - layout.payload;
     }
-    draft_.report.push_back("lay out: " + counted(draft_.debts.size(), "gradient") + " in " +
-                            counted(draft_.buckets.size(), "bucket") + ", " +
-                            dovetail::to_string(payload_sum) + ", padding " +
-                            dovetail::to_string(padding));
+    draft_.tell(LoweringPass::LayOut, counted(draft_.debts.size(), "gradient") + " in " +
+                                          counted(draft_.buckets.size(), "bucket") + ", " +
+                                          dovetail::to_string(payload_sum) + ", padding " +
+                                          dovetail::to_string(padding));
   }
 
   Draft& draft_;

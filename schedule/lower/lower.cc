@@ -49,14 +49,14 @@ Lowered lower(Program program, const Schedule& schedule) {
     place_gathers(next(), role);
     place_messages(next(), role);
   }
-  draft.report.push_back(launch_report(roles));
-  draft.report.push_back(wait_report(draft));
-  if (std::string line = gather_report(draft); !line.empty()) draft.report.push_back(line);
-  if (std::string line = message_report(draft, roles); !line.empty()) draft.report.push_back(line);
+  draft.tell(LoweringPass::Launch, launch_report(roles));
+  draft.tell(LoweringPass::Wait, wait_report(draft));
+  draft.tell(LoweringPass::Gather, gather_report(draft));
+  draft.tell(LoweringPass::Messages, message_report(draft, roles));
   for (const RoleDraft& role : roles) draft.out.roles.push_back(emit(next(), role));
   link_transfers(draft.out);
-  draft.report.push_back("emit: " + counted(std::int64_t{draft.next_command}, "command") + " on " +
-                         counted(draft.out.streams.size(), "stream"));
+  draft.tell(LoweringPass::Emit, counted(std::int64_t{draft.next_command}, "command") + " on " +
+                                     counted(draft.out.streams.size(), "stream"));
   return {std::move(draft.out), std::move(draft.report)};
 }
 

@@ -43,9 +43,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <string>
 #include <vector>
 
+#include "schedule/lower/pass_line.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 #include "schedule/scheduled_program.h"
@@ -54,7 +54,7 @@ namespace dovetail::schedule {
 
 struct Lowered {
   ScheduledProgram program;
-  std::vector<std::string> report;  // one line per pass
+  std::vector<PassLine> report;  // of each pass that did something
 };
 
 // The Program is taken by value and stands in the result: move it in and out where copies matter.

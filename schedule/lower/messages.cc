@@ -243,7 +243,7 @@ std::string message_report(const Draft& draft, const std::vector<RoleDraft>& rol
     text += (text.empty() ? "" : ", ") + counted(collectives, "collective") +
             " of the program on " + counted(streams.size(), "stream");
   }
-  return text.empty() ? text : "messages: " + text;
+  return text;
 }
 
 }  // namespace dovetail::schedule::internal

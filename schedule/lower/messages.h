@@ -26,7 +26,7 @@ namespace dovetail::schedule::internal {
 // placement that is none.
 void place_messages(Draft& draft, RoleDraft& role);
 
-// "messages: 14 sends on 6 streams"; empty without any.
+// "14 sends on 6 streams"; empty without any.
 std::string message_report(const Draft& draft, const std::vector<RoleDraft>& roles);
 
 }  // namespace dovetail::schedule::internal

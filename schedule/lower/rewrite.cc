@@ -20,14 +20,13 @@ namespace {
 
 // The result of a pass, or the reason why it refused as an error.
 template <class Result>
-Result accept(std::variant<Result, Refusal> outcome, const Schedule& schedule,
-              std::vector<std::string>& report) {
+Result accept(LoweringPass pass, std::variant<Result, Refusal> outcome, Draft& draft) {
   if (const auto* refusal = std::get_if<Refusal>(&outcome)) {
-    throw InputError("schedule " + schedule.policy + ": " + refusal->reason);
+    throw InputError("schedule " + draft.schedule.policy + ": " + refusal->reason);
   }
   throw_if_interrupted();
   Result result = std::get<Result>(std::move(outcome));
-  if (!result.report.empty()) report.push_back(result.report);
+  draft.tell(pass, std::move(result.report));
   return result;
 }
 
@@ -80,18 +79,21 @@ Draft rewrite(Program program, const Schedule& schedule, std::vector<ShardedBuck
   require_room(program, schedule);
   Draft draft{.schedule = schedule};
   if (program.stages > 1) {
-    program = accept(split_pipeline(std::move(program), schedule), schedule, draft.report).program;
+    program =
+        accept(LoweringPass::Pipeline, split_pipeline(std::move(program), schedule), draft).program;
   } else if (schedule.merge.micro_steps != 1) {
-    program = accept(merge_micro_steps(std::move(program), schedule.merge), schedule, draft.report)
-                  .program;
+    program =
+        accept(LoweringPass::Merge, merge_micro_steps(std::move(program), schedule.merge), draft)
+            .program;
   }
   if (has_factors(program, schedule)) {
-    Folded folded = accept(fold_scaling(std::move(program), schedule), schedule, draft.report);
+    Folded folded = accept(LoweringPass::Scale, fold_scaling(std::move(program), schedule), draft);
     program = std::move(folded.program);
     draft.left = std::move(folded.left);
   }
   if (is_sharded(schedule)) {
-    Sharded result = accept(shard_updates(std::move(program), schedule), schedule, draft.report);
+    Sharded result =
+        accept(LoweringPass::Shard, shard_updates(std::move(program), schedule), draft);
     program = std::move(result.program);
     sharded = std::move(result.buckets);
   }

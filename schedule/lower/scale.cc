@@ -39,8 +39,8 @@ void place_scales(Draft& draft) {
     ++scaled;
   }
   if (scaled > 0) {
-    draft.report.push_back("scale: " + counted(scaled, "bucket") + " " +
-                           (in_front ? "before" : "after") + " their collective");
+    draft.tell(LoweringPass::Scale, counted(scaled, "bucket") + " " +
+                                        (in_front ? "before" : "after") + " their collective");
   }
 }
 

@@ -79,8 +79,8 @@ std::string wait_report(const Draft& draft) {
     if (bucket.wait == WaitPoint::BeforeNextBatch) ++next_batch;
   }
   const std::size_t rest = draft.schedule.buckets.size() - first - next_batch;
-  std::string line = "wait: " + counted(first, "bucket") + " at first use, " +
-                     std::to_string(rest) + " at end of backward";
+  std::string line =
+      counted(first, "bucket") + " at first use, " + std::to_string(rest) + " at end of backward";
   if (next_batch > 0) line += ", " + std::to_string(next_batch) + " before the next batch";
   return line;
 }

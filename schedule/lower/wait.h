@@ -15,7 +15,7 @@ namespace dovetail::schedule::internal {
 // Fills the waits of RoleDraft::travels. REQUIRES: they are the buckets, and nothing else yet.
 void place_waits(const Draft& draft, RoleDraft& role);
 
-// "wait: 2 buckets at first use, 0 at end of backward"
+// "2 buckets at first use, 0 at end of backward"
 std::string wait_report(const Draft& draft);
 
 }  // namespace dovetail::schedule::internal

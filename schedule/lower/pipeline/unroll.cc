@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -16,6 +17,7 @@
 #include "base/interruption.h"
 #include "schedule/id_table.h"
 #include "schedule/lower/editor.h"
+#include "schedule/lower/pass_line.h"
 #include "schedule/lower/pipeline/async.h"
 #include "schedule/lower/pipeline/order.h"
 #include "schedule/lower/pipeline/transfers.h"
@@ -255,7 +257,7 @@ std::optional<Refusal> refuse_whole(const Program& program, const IdTable<OpId, 
 }
 
 std::string describe(const PipelineShape& shape) {
-  std::string text = "pipeline: " + std::to_string(shape.stages) + " stages";
+  std::string text = std::to_string(shape.stages) + " stages";
   if (shape.chunks > 1) text += " x " + std::to_string(shape.chunks) + " chunks";
   return text + ", " + std::to_string(shape.micro_steps) + " micro-batches, " +
          std::string(to_string(shape.kind));
@@ -289,18 +291,20 @@ Rewrite split_pipeline(Program program, const Schedule& schedule) {
               " after the gradient of its stage's input";
   }
   program = Unroller(std::move(program), shape, late).run();
-  const auto then = [&](const auto& rewrite) -> std::optional<Refusal> {
+  const auto then = [&](const auto& rewrite,
+                        std::string_view front = "") -> std::optional<Refusal> {
     throw_if_interrupted();
     Rewrite outcome = rewrite(std::move(program));
     if (auto* refusal = std::get_if<Refusal>(&outcome)) return std::move(*refusal);
     auto& rewritten = std::get<Rewritten>(outcome);
     program = std::move(rewritten.program);
-    if (!rewritten.report.empty()) report += "; " + rewritten.report;
+    if (!rewritten.report.empty()) report += "; " + std::string(front) + rewritten.report;
     return std::nullopt;
   };
   if (shape.micro_steps > 1) {
     auto refusal =
-        then([&](Program step) { return accumulate_gradients(std::move(step), schedule.merge); });
+        then([&](Program step) { return accumulate_gradients(std::move(step), schedule.merge); },
+             std::string(to_string(LoweringPass::Merge)) + ": ");
     if (refusal) return *std::move(refusal);
   }
   if (auto refusal = then([](Program step) { return add_transfers(std::move(step)); })) {

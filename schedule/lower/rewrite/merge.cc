@@ -67,7 +67,7 @@ class Accumulator {
     Program result = std::move(editor_).commit();
     divide_debts(result);
     return Rewritten{.program = std::move(result),
-                     .report = "merge: " + counted(count, "gradient") + " summed over " + steps +
+                     .report = counted(count, "gradient") + " summed over " + steps +
                                " micro-steps in " + std::string(to_string(merge_.dtype)) +
                                ", sync=" + std::string(to_string(merge_.sync))};
   }

@@ -1,4 +1,4 @@
-// What a pass that rewrites Programs returns: the new Program and a line for the report, or a
+// What a pass that rewrites Programs returns: the new Program and words for the report, or a
 // reason in words why the pass cannot be applied (P1: refusal is a result, not an exception).
 //
 // A refused pass changed nothing (PI11). lower turns a refusal into an InputError that names the
@@ -21,7 +21,7 @@ struct Refusal {
 
 struct Rewritten {
   Program program;
-  std::string report;  // one line; empty: there was nothing to do
+  std::string report;  // words on one line; empty: there was nothing to do
 };
 
 using Rewrite = std::variant<Rewritten, Refusal>;

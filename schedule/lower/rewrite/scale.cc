@@ -213,12 +213,12 @@ Folded folded_into_collectives(Program program, const Schedule& schedule) {
   if (averages && program.micro_steps > 1 && schedule.merge.op == ReduceOp::Average) {
     const std::int64_t changed = fold_into_accumulates(program, owed, result.left);
     if (changed > 0) {
-      result.report = "scale: " + to_string(Rational(1, program.micro_steps)) + " in the last of " +
+      result.report = to_string(Rational(1, program.micro_steps)) + " in the last of " +
                       std::to_string(changed) + " sums";
     }
   }
   if (!averages && !program.reductions.empty()) {
-    result.report = "scale: each bucket " + std::string(to_string(schedule.scale));
+    result.report = "each bucket " + std::string(to_string(schedule.scale));
   }
   result.program = std::move(program);
   return result;
@@ -243,10 +243,9 @@ std::variant<Folded, Refusal> fold_scaling(Program program, const Schedule& sche
   }
   if (auto reason = cannot_fold(program, schedule.scale)) return Refusal{*std::move(reason)};
   const std::int64_t changed = loss ? fold_into_loss(program) : fold_into_optimizer(program);
-  return Folded{
-      .program = std::move(program),
-      .report = "scale: folded into " + counted(changed, loss ? "loss fill" : "optimizer op"),
-      .left = IdTable<TensorId, Rational>(Rational(1))};
+  return Folded{.program = std::move(program),
+                .report = "folded into " + counted(changed, loss ? "loss fill" : "optimizer op"),
+                .left = IdTable<TensorId, Rational>(Rational(1))};
 }
 
 }  // namespace dovetail::schedule

@@ -29,7 +29,7 @@ namespace dovetail::schedule {
 
 struct Folded {
   Program program;
-  std::string report;  // one line; empty: there was nothing to do
+  std::string report;  // words on one line; empty: there was nothing to do
   // By gradient (not by its sum): the factor for the Scale commands of its bucket.
   IdTable<TensorId, Rational> left = IdTable<TensorId, Rational>();
 };

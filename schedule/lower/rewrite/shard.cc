@@ -42,8 +42,8 @@ class Sharder {
     if (!refused) refused = shard_norms();
     if (!refused) refused = replace_updates();
     if (refused) return *std::move(refused);
-    const std::string report = "shard: " + counted(updates_.size(), "update") +
-                               " became one per bucket, " + counted(sharded_.size(), "bucket");
+    const std::string report = counted(updates_.size(), "update") + " became one per bucket, " +
+                               counted(sharded_.size(), "bucket");
     return Sharded{std::move(editor_).commit(), report, std::move(sharded_)};
   }
 

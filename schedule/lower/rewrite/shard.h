@@ -49,7 +49,7 @@ struct ShardedBucket {
 
 struct Sharded {
   Program program;
-  std::string report;  // one line; empty: no bucket is reduce-scattered
+  std::string report;  // words on one line; empty: no bucket is reduce-scattered
   std::vector<ShardedBucket> buckets;
 };
 

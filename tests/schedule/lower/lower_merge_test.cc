@@ -179,12 +179,12 @@ TEST(LowerMergeTest, P8GM12EachPassLeavesALineInItsOrder) {
   const Program program = layers(2);
   const auto report = lower(program, merged_schedule(program, SyncPoint::LastMicroStep, 2)).report;
   ASSERT_EQ(report.size(), 6u);
-  EXPECT_EQ(report[0].substr(0, 6), "merge:");
-  EXPECT_EQ(report[1].substr(0, 6), "scale:");
-  EXPECT_EQ(report[2], "lay out: 2 gradients in 2 buckets, 1.17 KiB, padding 0 B");
-  EXPECT_EQ(report[3], "launch: 1 of 2 collectives before backward ends");
-  EXPECT_EQ(report[4].substr(0, 5), "wait:");
-  EXPECT_EQ(report[5].substr(0, 5), "emit:");
+  EXPECT_EQ(report[0].pass, LoweringPass::Merge);
+  EXPECT_EQ(report[1].pass, LoweringPass::Scale);
+  EXPECT_EQ(to_string(report[2]), "lay out: 2 gradients in 2 buckets, 1.17 KiB, padding 0 B");
+  EXPECT_EQ(to_string(report[3]), "launch: 1 of 2 collectives before backward ends");
+  EXPECT_EQ(report[4].pass, LoweringPass::Wait);
+  EXPECT_EQ(report[5].pass, LoweringPass::Emit);
 }
 
 TEST(LowerMergeTest, RefusesFewerMicroStepsThanOne) {

@@ -174,8 +174,8 @@ TEST(LowerShardTest, ReportsTheGathers) {
   const Program program = layers(2);
   const auto report = lower(program, sharded(program, ParameterSync::NextForward)).report;
   ASSERT_EQ(report.size(), 6u);
-  EXPECT_EQ(report[0].substr(0, 6), "shard:");
-  EXPECT_EQ(report[4], "gather: 2 buckets of parameters in the next forward");
+  EXPECT_EQ(report[0].pass, LoweringPass::Shard);
+  EXPECT_EQ(to_string(report[4]), "gather: 2 buckets of parameters in the next forward");
 }
 
 }  // namespace

@@ -139,10 +139,10 @@ TEST(LowerTest, ReportsWhatEachPassDid) {
   const Program program = two_layers();
   const auto report = lower(program, make_schedule(program, parse_policy("per-tensor"))).report;
   ASSERT_EQ(report.size(), 4u);
-  EXPECT_EQ(report[0], "lay out: 2 gradients in 2 buckets, 1.17 KiB, padding 0 B");
-  EXPECT_EQ(report[1], "launch: 1 of 2 collectives before backward ends");
-  EXPECT_EQ(report[2], "wait: 2 buckets at first use, 0 at end of backward");
-  EXPECT_EQ(report[3], "emit: 16 commands on 2 streams");
+  EXPECT_EQ(to_string(report[0]), "lay out: 2 gradients in 2 buckets, 1.17 KiB, padding 0 B");
+  EXPECT_EQ(to_string(report[1]), "launch: 1 of 2 collectives before backward ends");
+  EXPECT_EQ(to_string(report[2]), "wait: 2 buckets at first use, 0 at end of backward");
+  EXPECT_EQ(to_string(report[3]), "emit: 16 commands on 2 streams");
 }
 
 TEST(LowerTest, RefusesWhatCannotBeExpressed) {

@@ -176,7 +176,8 @@ TEST(PipelineUnrollTest, ReportSaysWhatWasDone) {
   const Rewrite outcome =
       split_pipeline(LayerChain(2, 2).take(), pipeline_schedule(PipelineKind::OneFOneB, 4));
   const std::string& report = std::get<Rewritten>(outcome).report;
-  EXPECT_THAT(report, HasSubstr("pipeline: 2 stages, 4 micro-batches"));
+  EXPECT_THAT(report, HasSubstr("2 stages, 4 micro-batches"));
+  EXPECT_THAT(report, HasSubstr("; merge: 2 gradients summed over 4 micro-steps"));
   EXPECT_THAT(report, HasSubstr("8 sends, 8 KiB"));
 }
 

@@ -263,7 +263,7 @@ TEST(MergeTest, ASharedWeightIsMergedOnceAllItsTermsAreAdded) {
 
 TEST(MergeTest, ReportsWhatItDid) {
   EXPECT_EQ(applied<Rewritten>(merge_micro_steps(two_layers(), Merge{.micro_steps = 4})).report,
-            "merge: 2 gradients summed over 4 micro-steps in f32, sync=last");
+            "2 gradients summed over 4 micro-steps in f32, sync=last");
   EXPECT_EQ(applied<Rewritten>(merge_micro_steps(two_layers(), Merge{})).report, "");
 }
 

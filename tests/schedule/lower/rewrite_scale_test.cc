@@ -72,7 +72,7 @@ TEST(ScaleTest, P10OneDegreeGoesIntoTheLossFill) {
   const Folded result = folded(two_layers(), ScaleAt::LossGradient);
   EXPECT_EQ(loss_value(result.program, "loss.fill"), Rational(1, 4));
   EXPECT_EQ(result.left.at(kAGrad), Rational(1));
-  EXPECT_EQ(result.report, "scale: folded into 1 loss fill");
+  EXPECT_EQ(result.report, "folded into 1 loss fill");
 }
 
 TEST(ScaleTest, P10AFillThatIsNotOneIsMultiplied) {

@@ -71,7 +71,7 @@ TEST(ShardTest, A24OneUpdatePerBucketReplacesItsUpdates) {
             (ShardUpdate{BucketId{3}, BucketId{4}, Bytes(24), Rational(1)}));
   EXPECT_EQ(result.buckets,
             (std::vector{ShardedBucket{BucketId{3}, BucketId{4}, {Slice(kB), Slice(kA)}}}));
-  EXPECT_EQ(result.report, "shard: 2 updates became one per bucket, 1 bucket");
+  EXPECT_EQ(result.report, "2 updates became one per bucket, 1 bucket");
 }
 
 TEST(ShardTest, ARankDoesItsShareOfTheWork) {
