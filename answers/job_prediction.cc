@@ -39,8 +39,8 @@ std::optional<FlopPerSecond> peak_rate(const jobs::Job& job, const models::Clust
 
 namespace {
 
-std::string policy_of(const jobs::Job& job, const OwnTravel& own) {
-  return own.policy.empty() ? jobs::policy_text(job) : jobs::policy_text(job, own.policy);
+schedule::Policy policy_of(const jobs::Job& job, const OwnTravel& own) {
+  return own.policy.empty() ? jobs::policy_of(job) : jobs::policy_of(job, own.policy);
 }
 
 struct Step {
@@ -128,7 +128,7 @@ std::optional<Step> continued(const jobs::Job& job, const models::Cluster& clust
 schedule::Schedule schedule_of(const jobs::Job& job, const OwnTravel& own,
                                const schedule::Program& program) {
   schedule::Schedule schedule =
-      schedule::make_schedule(program, schedule::parse_policy(policy_of(job, own)));
+      schedule::make_schedule(program, policy_of(job, own));
   if (own.synchronous) {
     for (schedule::Bucket& bucket : schedule.buckets) bucket.stream = schedule::InlineStream{};
   }
@@ -154,7 +154,7 @@ LoweredJob lower_job(const jobs::Job& job, const models::Cluster& cluster, const
 
 JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
                           const OwnTravel& own) {
-  JobPrediction found{.job = job, .policy = policy_of(job, own)};
+  JobPrediction found{.job = job};
   std::optional<Step> step = continued(job, cluster, own);
   if (!step) step = played(job, cluster, own);
   found.step = step->time;

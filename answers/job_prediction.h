@@ -28,7 +28,6 @@ namespace dovetail::predict {
 
 struct JobPrediction {
   jobs::Job job;
-  std::string policy;
   Duration step{};
   jobs::Figures figures = {};
   std::vector<StageParts> stages = {};
@@ -47,8 +46,7 @@ struct JobPrediction {
 
 // How gradients travel where somebody wrote that himself, in place of what the job decides.
 struct OwnTravel {
-  std::string policy =
-      {};  // words of policies (models/networks/decisions.h); empty: as the job decides
+  std::string policy = {};   // as jobs::policy_of takes it; empty: as the job decides
   bool synchronous = false;  // compute waits for each reduction where it is launched
   friend bool operator==(const OwnTravel&, const OwnTravel&) = default;
 };

@@ -55,26 +55,6 @@ predict::InputOptions options_of(const Question& question, const std::string& da
 
 }  // namespace
 
-schedule::Policy policy_of_job(const jobs::Job& job, const std::string& given) {
-  schedule::Policy own = schedule::parse_policy(jobs::policy_text(job));
-  if (given.empty()) return own;
-  schedule::Policy policy = frameworks::parse_policy(given);
-  if (policy.decisions.stages) return policy;
-  std::optional<schedule::Merge>& merge = policy.decisions.accumulation;
-  if (merge && merge->micro_steps != job.micro_batches()) {
-    throw InputError(
-        "policy " + given + ": the job has " + std::to_string(job.micro_batches()) +
-        " micro-batches by gbs= and mbs=, not k=" + std::to_string(merge->micro_steps));
-  }
-  // What is typed may say k= again, as what is printed does.
-  if (merge && own.decisions.accumulation && job.layout.pp == 1) {
-    merge->dtype = own.decisions.accumulation->dtype;  // the job's precision says it
-    if (!policy.decisions.collectives) policy.decisions.collectives = own.decisions.collectives;
-    return policy;
-  }
-  return frameworks::parse_policy(jobs::policy_text(job, given));
-}
-
 Site::Site(const Question& question, const std::string& data_dir)
     : options_(options_of(question, data_dir)) {
   if (question.job.empty()) {
@@ -126,7 +106,10 @@ void Site::forget() {
 schedule::Policy Site::policy_for(const Question& question) const {
   const std::string given =
       question.policy.empty() && question.groups ? "per-tensor" : question.policy;
-  if (job_) return policy_of_job(*job_, given);
+  if (job_) {
+    return given.empty() ? jobs::policy_of(*job_)
+                         : jobs::policy_of(*job_, given, frameworks::presets());
+  }
   const bool is_divided = question.layout && question.layout->dp_shard > 1;
   return frameworks::parse_policy(given.empty() ? (is_divided ? "fsdp" : "exact") : given);
 }
@@ -237,7 +220,7 @@ Outcome Site::weigh(const Question& question) {
 Outcome Site::weigh_job() const {
   const predict::JobPrediction priced = predict::predict_job(*job_, *cluster_);
   const predict::StageParts& stage = priced.busiest();
-  Outcome found{.policy = priced.policy, .step = priced.step};
+  Outcome found{.policy = jobs::policy_text(priced.job), .step = priced.step};
   found.micro_steps = static_cast<std::int32_t>(job_->micro_batches());
   if (priced.error != nullptr) found.range = predict::step_range(*priced.error, found.step);
   found.exposed = {.total = stage.exposed_total(), .by_purpose = stage.exposed};

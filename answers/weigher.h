@@ -91,10 +91,6 @@ class Site {
   std::unordered_map<std::string, std::string> remembered_;
 };
 
-// The job's own policy where `given` is empty; else what is given, with the job's stages and micro-batches unless it decides
-// stages itself.
-schedule::Policy policy_of_job(const jobs::Job& job, const std::string& given);
-
 class Weigher {
  public:
   static constexpr std::size_t kKept = 16;  // sites

@@ -33,6 +33,7 @@
 #include "cli/step_words.h"
 #include "cli/text.h"
 #include "models/networks/adapters.h"
+#include "models/networks/decisions.h"
 #include "models/networks/program.h"
 #include "models/networks/text.h"
 #include "models/networks/variants.h"
@@ -341,7 +342,7 @@ std::vector<Field<JobRow>> fields_of(const JobTable& table) {
   std::vector<Field<JobRow>> fields = {
       {{"change", "job"}, &JobRow::change},
       {{"job"}, [](const JobRow& row) { return jobs::to_string(row.found.job); }},
-      {{"policy"}, [](const JobRow& row) { return row.found.policy; }},
+      {{"policy"}, [](const JobRow& row) { return jobs::policy_text(row.found.job); }},
       {{"step_us", "step ms", Unit::Milliseconds, {1}},
        [](const JobRow& row) { return row.found.step; }},
       {{"", "p5 to p95", Unit::Own, {}, 2},

@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -73,6 +74,8 @@ const PolicyDefinition* find_definition(std::string_view name);
 
 // All options of a policy, in the order in which they are printed.
 std::vector<PolicyOption> options_of(const PolicyDefinition& policy);
+// The one of this name, by whichever of its names.
+std::optional<PolicyOption> option_of(const PolicyDefinition& policy, std::string_view name);
 
 // The placement to change, made if it is not there yet.
 BucketPlacement& placing(Decisions& decisions);

@@ -128,16 +128,8 @@ struct Term {
   const PolicyDefinition* policy = nullptr;
   Decisions decisions = {};
   TypedOptions typed = {};
-  std::vector<Decision> parts = {};  // that some option was typed for
+  std::vector<Decision> parts = {};  // that some option was typed for, or a value sets
 };
-
-// The option of this name, by whichever of its names.
-std::optional<PolicyOption> option_of(const PolicyDefinition& policy, std::string_view name) {
-  for (const PolicyOption& option : options_of(policy)) {
-    if (option.is(name)) return option;
-  }
-  return std::nullopt;
-}
 
 // Reads what was typed, and returns its option. Throws InputError where the policy has none of this name.
 PolicyOption read_option(const PolicyDefinition& policy, Decisions& decisions, const Typed& typed) {
@@ -182,6 +174,13 @@ void check_options(const Policy& policy, std::string_view text,
   }
 }
 
+// What the policy decides without options.
+Decisions usual_of(const PolicyDefinition& policy) {
+  Decisions decisions;
+  if (policy.decide != nullptr) policy.decide(decisions);
+  return decisions;
+}
+
 // The policy or preset of this name, with its defaults.
 Term named_term(std::string_view text, std::string_view name, std::span<const Preset> presets);
 
@@ -224,9 +223,7 @@ Term read_term(std::string_view text, std::string_view term, std::span<const Pre
 
 Term named_term(std::string_view text, std::string_view name, std::span<const Preset> presets) {
   if (const PolicyDefinition* policy = find_definition(name)) {
-    Term term{.policy = policy};
-    if (policy->decide != nullptr) policy->decide(term.decisions);
-    return term;
+    return {.policy = policy, .decisions = usual_of(*policy)};
   }
   for (const Preset& preset : presets) {
     if (preset.name == name) return read_term(text, preset.stands_for, {});
@@ -250,6 +247,20 @@ void each_part(Decisions& to, const Decisions& from, Act act) {
   act(Decision::Scaling, to.scaling, from.scaling);
   act(Decision::OwnCollectives, to.collectives, from.collectives);
   act(Decision::Placement, to.placement, from.placement);
+}
+
+// The same of a value.
+Term term_of(std::string_view text, const PolicyTerm& given) {
+  const PolicyDefinition& policy = *find_definition(given.name);
+  Term term{
+      .policy = &policy, .decisions = usual_of(policy), .typed = {.text = text, .options = {}}};
+  each_part(term.decisions, given.decisions, [&](Decision part, auto& to, const auto& from) {
+    if (to == from) return;
+    to = from;
+    term.parts.push_back(part);
+  });
+  if (policy.complete != nullptr) policy.complete(term.decisions, term.typed);
+  return term;
 }
 
 Firmness firmness(const Term& term, Decision part) {
@@ -315,6 +326,14 @@ void drop_plain(Decisions& decisions) {
   if (decisions.placement == BucketPlacement{}) decisions.placement.reset();
 }
 
+// The whole, looked at once more.
+Policy finished(Policy policy, std::string_view text, const std::vector<std::string_view>& keys) {
+  check_options(policy, text, keys);
+  drop_plain(policy.decisions);
+  if (const auto reason = cannot_combine(policy)) typed::fail(text, *reason);
+  return policy;
+}
+
 }  // namespace
 
 std::vector<PolicyOption> options_of(const PolicyDefinition& policy) {
@@ -329,6 +348,13 @@ std::vector<PolicyOption> options_of(const PolicyDefinition& policy) {
   all.push_back(kStreams);
   all.push_back(kCtas);
   return all;
+}
+
+std::optional<PolicyOption> option_of(const PolicyDefinition& policy, std::string_view name) {
+  for (const PolicyOption& option : options_of(policy)) {
+    if (option.is(name)) return option;
+  }
+  return std::nullopt;
 }
 
 std::string name(const Policy& policy) {
@@ -379,8 +405,22 @@ std::vector<std::string> split_policies(std::string_view list) {
   return policies;
 }
 
-Policy parse_policy(std::string_view text, std::span<const Preset> presets) {
+PolicyTerm usual_term(std::string_view name) {
+  return {std::string(name), usual_of(*find_definition(name))};
+}
+
+Policy join(const std::vector<PolicyTerm>& terms) {
+  std::string names;
+  for (const PolicyTerm& term : terms) names += (names.empty() ? "" : "+") + term.name;
+  std::vector<Term> all;
+  for (const PolicyTerm& term : terms) all.push_back(term_of(names, term));
+  return finished(joined(names, all), names, {});
+}
+
+Policy parse_policy(std::string_view text, std::span<const Preset> presets,
+                    std::span<const PolicyTerm> before) {
   std::vector<Term> terms;
+  for (const PolicyTerm& term : before) terms.push_back(term_of(text, term));
   TypedOptions bare{.text = text, .options = {}};
   std::vector<std::string_view> keys;
   const auto note = [&](const Typed& option) { keys.push_back(option.key); };
@@ -388,7 +428,7 @@ Policy parse_policy(std::string_view text, std::span<const Preset> presets) {
     const std::size_t plus = std::min(text.find('+', begin), text.size());
     const std::string_view term = text.substr(begin, plus - begin);
     begin = plus + 1;
-    if (!terms.empty() && term.find('=') < term.find(':')) {
+    if (terms.size() > before.size() && term.find('=') < term.find(':')) {
       for (const Typed& option : cut(text, term).options) bare.options.push_back(option);
       continue;
     }
@@ -403,10 +443,7 @@ Policy parse_policy(std::string_view text, std::span<const Preset> presets) {
     add_option(policy, typed);
     note(option);
   }
-  check_options(policy, text, keys);
-  drop_plain(policy.decisions);
-  if (const auto reason = cannot_combine(policy)) typed::fail(text, *reason);
-  return policy;
+  return finished(std::move(policy), text, keys);
 }
 
 std::string to_string(const Policy& policy) {
@@ -414,8 +451,7 @@ std::string to_string(const Policy& policy) {
   std::vector<std::string_view> printed;
   for (std::size_t i = 0; i < policy.terms.size(); ++i) {
     const PolicyDefinition& term = *find_definition(policy.terms[i]);
-    Decisions usual;
-    if (term.decide != nullptr) term.decide(usual);
+    const Decisions usual = usual_of(term);
     std::string options;
     for (const PolicyOption& option : options_of(term)) {
       const std::int8_t by = policy.decided_by[static_cast<std::size_t>(option.part)];

@@ -107,10 +107,26 @@ struct Preset {
   std::string_view stands_for;
 };
 
-// Policies or presets, joined. Throws InputError: unknown policy (with the nearest known name), unknown or repeated option, an option
-// the policy lacks, options that contradict each other, two terms that decide the same, a combination that
-// cannot be (schedule/policies/combinations.h).
-Policy parse_policy(std::string_view text, std::span<const Preset> presets = {});
+// One of the policies that are joined, as a value: its name, and its decisions with what is set.
+//
+//   PolicyTerm fsdp = usual_term("fsdp");
+//   fsdp.decisions.gathers->forward = 2;
+//   to_string(join({fsdp})) == "fsdp:blocks=layer,forward=2,backward=1"
+struct PolicyTerm {
+  std::string name;
+  Decisions decisions;
+};
+// As the policy is without options. REQUIRES: policy_names() has it.
+PolicyTerm usual_term(std::string_view name);
+// What parse_policy makes of the same in words. Throws InputError as that does.
+Policy join(const std::vector<PolicyTerm>& terms);
+
+// Policies or presets, joined; `before` stands in front of them. Throws InputError: unknown policy
+// (with the nearest known name), unknown or repeated option, an option the policy lacks, options that
+// contradict each other, two terms that decide the same, a combination that cannot be
+// (schedule/policies/combinations.h).
+Policy parse_policy(std::string_view text, std::span<const Preset> presets = {},
+                    std::span<const PolicyTerm> before = {});
 
 // The policies of a list as typed, each as parse_policy takes it. A comma before KEY=VALUE goes on with the
 // options of the policy before it: "ddp,sharded:p=2,k=4,exact" is ddp, sharded:p=2,k=4 and exact.

@@ -13,6 +13,7 @@
 #include "answers/job_prediction.h"
 #include "answers/prediction.h"
 #include "answers/step_parts.h"
+#include "models/networks/decisions.h"
 #include "models/networks/program.h"
 #include "models/networks/text.h"
 #include "schedule/policies/policies.h"
@@ -76,10 +77,8 @@ TEST(MemoryOverTimeTest, ParametersAreGatheredAndReleased) {
   const Held held = held_by(":dp_shard=8,gbs=8,seq=2048");
   ASSERT_EQ(held.ranks.size(), 1U);
   const RankMemory& rank = held.ranks.front();
-  const schedule::PolicyResult made = schedule::apply_policy(
-      jobs::program_of(held.job),
-      schedule::parse_policy(
-          predict_job(held.job, load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models")).policy));
+  const schedule::PolicyResult made =
+      schedule::apply_policy(jobs::program_of(held.job), jobs::policy_of(held.job));
   EXPECT_GT(most(rank, &MemoryLevels::gathered), Bytes());
   EXPECT_LE(most(rank, &MemoryLevels::gathered), made.most_gathered);
   EXPECT_EQ(rank.levels.back().gathered, Bytes());

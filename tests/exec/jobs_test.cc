@@ -44,8 +44,7 @@ ScheduledProgram plan_of_job(const std::string& text) {
                       "/config.json" + text.substr(colon) + ",dtype=f32");
   schedule::Plan source;
   source.program = jobs::program_of(job);
-  source.schedule =
-      schedule::make_schedule(source.program, schedule::parse_policy(jobs::policy_text(job)));
+  source.schedule = schedule::make_schedule(source.program, jobs::policy_of(job));
   ScheduledProgram plan = schedule::lower(source.program, source.schedule).program;
   require_legal(source, plan, text);
   return plan;

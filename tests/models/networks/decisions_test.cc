@@ -1,4 +1,4 @@
-// What a job decides, as policies say it; every text is one that parse_policy takes.
+// What a job decides, as policies say it; parse_policy takes its text.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/networks/decisions.h"
@@ -6,10 +6,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
 #include "models/networks/program.h"
 #include "models/networks/text.h"
 #include "schedule/policies/fsdp.h"
 #include "schedule/policies/policies.h"
+#include "tests/support/drawn_jobs.h"
+#include "tests/support/errors.h"
 
 namespace dovetail::jobs {
 namespace {
@@ -34,14 +42,63 @@ TEST(JobDecisionsTest, StagesBucketsAndShards) {
             "sharded:cap=160000000B,p=1,gather=next-forward,collectives=async");
 }
 
-TEST(JobDecisionsTest, EveryTextIsAPolicy) {
-  for (const std::string job :
-       {"llama3_8b:dp=8", "llama3_8b:dp=8,gbs=32,overlap_grads=no",
-        "llama3_8b:dp=8,zero=2,overlap_grads=no", "llama3_8b:dp_shard=8,gbs=16",
-        "llama3_8b:dp=2,pp=4,vp=2,gbs=16", "llama3_8b:dp_shard=2,pp=4,gbs=16",
-        "llama3_8b:tp=2,async_tp=yes,dp=2"}) {
-    EXPECT_NO_THROW(schedule::parse_policy(policy_text(parse_job(job)))) << job;
+TEST(JobDecisionsTest, ABucketThatSomebodySizedIsPrintedInBytes) {
+  EXPECT_EQ(policy_text(parse_job("llama3_8b:dp=8,bucket=25MiB")), "torch-ddp:cap=26214400B");
+  EXPECT_EQ(policy_text(parse_job("llama3_8b:dp=8,as=megatron")),
+            "threshold:cap=160000000B,wait=end-of-backward");
+  EXPECT_EQ(policy_text(parse_job("llama3_8b:dp=8,zero=1,bucket=1MiB,overlap_grads=no,"
+                                  "overlap_params=no")),
+            "sharded:cap=1048576B,p=1,gather=after-update,overlap=no");
+}
+
+TEST(JobDecisionsTest, TheTextOfADrawnJobIsReadBackAsItsPolicy) {
+  Random random(37);
+  std::vector<testing::Drawn> keys = testing::kAnyKey;
+  keys.push_back({"as", {"torch", "megatron"}});
+  std::set<std::string> names;
+  int read = 0;
+  while (read < 400) {
+    const std::optional<Job> job = testing::drawn_job(random, {"llama3_8b", "mixtral_8x7b"}, keys);
+    if (!job) continue;
+    ++read;
+    const schedule::Policy policy = policy_of(*job);
+    const schedule::Policy typed = schedule::parse_policy(policy_text(*job));
+    ASSERT_EQ(typed, policy) << to_string(*job);
+    ASSERT_EQ(schedule::to_string(typed), schedule::to_string(policy)) << to_string(*job);
+    for (const std::string& term : policy.terms) names.insert(term);
   }
+  EXPECT_EQ(names, (std::set<std::string>{"fsdp", "no-overlap", "pipeline", "sharded", "threshold",
+                                          "torch-ddp"}));
+}
+
+TEST(JobDecisionsTest, AnotherPolicyKeepsTheJobsStagesAndMicroBatches) {
+  const auto text = [](const std::string& job, const std::string& given) {
+    return schedule::to_string(policy_of(parse_job(job), given));
+  };
+  const std::string staged = "llama3_8b:dp=2,pp=2,gbs=16";
+  EXPECT_EQ(text(staged, "torch-ddp"),
+            "pipeline:k=8,kind=1f1b,stages=2+torch-ddp:cap=25MiB,first=1MiB");
+  EXPECT_EQ(text(staged, "fsdp+streams=2"),
+            "pipeline:k=8,kind=1f1b,stages=2,streams=2+fsdp:blocks=layer,forward=1,backward=1");
+  EXPECT_EQ(text(staged, "pipeline:stages=4"), "pipeline:cap=25MiB,kind=1f1b,stages=4");
+  const std::string merged = "llama3_8b:dp=2,tp=2,gbs=8,reduce=bf16,async_tp=yes";
+  for (const std::string given : {"sharded", "sharded:k=4"}) {
+    EXPECT_EQ(text(merged, given), "sharded:cap=100MiB,k=4,sums=bf16,p=2,collectives=async");
+  }
+  EXPECT_EQ(text(merged, "sharded:collectives=inline"), "sharded:cap=100MiB,k=4,sums=bf16,p=2");
+}
+
+TEST(JobDecisionsTest, AnotherPolicyIsRefusedWhereItContradictsTheJob) {
+  const auto refusal = [](const std::string& job, const std::string& given) {
+    return testing::error_of([&] { policy_of(parse_job(job), given); });
+  };
+  EXPECT_EQ(refusal("llama3_8b:dp=2,gbs=8", "torch-ddp:k=2"),
+            "policy torch-ddp:k=2: the job has 4 micro-batches by gbs= and mbs=, not k=2");
+  EXPECT_EQ(refusal("llama3_8b:dp=2,pp=2,gbs=8", "sharded:k=4"),
+            "policy \"sharded:k=4\": pipeline and sharded both decide accumulation");
+  EXPECT_EQ(refusal("llama3_8b:dp=2,pp=2,gbs=8", "exact"),
+            "policy \"exact\": a grouping by times with a pipeline: it follows one gradient-ready "
+            "order, and each stage has its own");
 }
 
 // The head's op also reads the last norm, and of two stages each has its own order.
@@ -53,8 +110,7 @@ TEST(JobDecisionsTest, WhatIsGatheredAheadIsThatOfAStage) {
     for (const std::int32_t ahead : {1, 2}) {
       const Job job = parse_job(text + ",prefetch=" + std::to_string(ahead));
       const schedule::Program program = program_of(job);
-      const schedule::Schedule schedule =
-          schedule::make_schedule(program, schedule::parse_policy(policy_text(job)));
+      const schedule::Schedule schedule = schedule::make_schedule(program, policy_of(job));
       EXPECT_EQ(schedule::prefetch_of(program, schedule).forward, ahead) << text;
       EXPECT_EQ(schedule::prefetch_of(program, schedule).backward, ahead) << text;
     }

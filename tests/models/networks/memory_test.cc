@@ -195,7 +195,7 @@ TEST(JobMemoryTest, WhatTheDeviceMustHaveIsTensorsFragmentsAndWhatLiesOutside) {
   // The context, and one communicator of 32 connections.
   EXPECT_EQ(memory.outside, mib(300) + 32 * Bytes(4'194'304 + 4'915'200 + 524'288));
   EXPECT_EQ(memory.total(), memory.reserved() + memory.outside);
-  EXPECT_THAT(describe(memory), testing::HasSubstr("context and NCCL"));
+  EXPECT_THAT(describe(memory), ::testing::HasSubstr("context and NCCL"));
 }
 
 TEST(JobMemoryTest, TheSmallestChangeThatFitsIsNamed) {

@@ -51,7 +51,7 @@ TEST_P(JobProgramTest, IsSoundAndItsPlanIsLegal) {
   const Program program = program_of(job);
   EXPECT_EQ(schedule::problems(program), std::vector<std::string>{});
   EXPECT_EQ(program.world_size, job.layout.world());
-  const schedule::Policy policy = schedule::parse_policy(policy_text(job));
+  const schedule::Policy policy = policy_of(job);
   const schedule::PolicyResult result = schedule::apply_policy(program, policy);
   ASSERT_FALSE(result.failure) << *result.failure;
   const schedule::Lowered lowered = schedule::lower(program, result.schedule);
@@ -252,8 +252,7 @@ TEST(JobProgramTest, TheFirstAndTheLastStageAddUpTheGradientsOfTiedWeights) {
 TEST(JobProgramTest, TiedGradientsAreAddedUpOncePerStepAndBeforeTheyAreReduced) {
   const Job job = parse_job("qwen3_0.6b:pp=2,dp=2,gbs=8");
   const Program program = program_of(job);
-  const schedule::Schedule schedule =
-      schedule::make_schedule(program, schedule::parse_policy(policy_text(job)));
+  const schedule::Schedule schedule = schedule::make_schedule(program, policy_of(job));
   schedule::ScheduledProgram plan = schedule::lower(program, schedule).program;
   EXPECT_EQ(sums_of_ties(plan.program).size(), 2U);
 
@@ -289,8 +288,7 @@ TEST(JobProgramTest, TheSumOfTiedWeightsIsOneGradientInPlace) {
 TEST(JobProgramTest, BothStagesAddUpTiedGradientsInTheSameState) {
   const Job job = parse_job("qwen3_0.6b:pp=2,dp=2,gbs=8");
   const Program program = program_of(job);
-  const schedule::Schedule schedule =
-      schedule::make_schedule(program, schedule::parse_policy(policy_text(job)));
+  const schedule::Schedule schedule = schedule::make_schedule(program, policy_of(job));
   schedule::ScheduledProgram plan = schedule::lower(program, schedule).program;
   std::vector<schedule::Command>& commands = plan.roles.back().commands;
   const OpId sum = sums_of_ties(plan.program).back().id;
@@ -315,8 +313,7 @@ TEST(JobProgramTest, APlanWithoutTheSumOfTiedWeightsIsNotTheJob) {
   const Program program = program_of(job);
   Program without = program;
   std::erase_if(without.ops, [](const schedule::Op& op) { return op.name.ends_with(".tied"); });
-  const schedule::Schedule schedule =
-      schedule::make_schedule(without, schedule::parse_policy(policy_text(job)));
+  const schedule::Schedule schedule = schedule::make_schedule(without, policy_of(job));
   const schedule::ScheduledProgram plan = schedule::lower(without, schedule).program;
   const auto found = verify(program, plan, schedule.merge);
   ASSERT_FALSE(found.empty());

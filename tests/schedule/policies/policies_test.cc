@@ -6,10 +6,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "base/error.h"
 #include "schedule/lower/lower.h"
 #include "schedule/policies/report.h"
 #include "schedule/verify/verify.h"
+#include "tests/support/errors.h"
 #include "tests/support/programs.h"
 
 namespace dovetail::schedule {
@@ -123,6 +126,26 @@ TEST(PoliciesTest, ASpecIsPrintedAsItIsTyped) {
   EXPECT_EQ(to_string(parse_policy("gradient-merge")), "gradient-merge:cap=25MiB");
   EXPECT_EQ(to_string(parse_policy("sharded")), "sharded:cap=100MiB,p=2");
   EXPECT_EQ(to_string(parse_policy("source-first-fit:cap=1MiB")), "source-first-fit:cap=1MiB");
+}
+
+TEST(PoliciesTest, APolicyOfValuesIsThatOfTheirWords) {
+  PolicyTerm stages = usual_term("pipeline");
+  stages.decisions.stages->stages = 4;
+  PolicyTerm fsdp = usual_term("fsdp");
+  fsdp.decisions.gathers->forward = 2;
+  fsdp.decisions.collectives = OwnCollectives::Async;
+  const Policy typed = parse_policy("pipeline:kind=1f1b,stages=4+fsdp:forward=2,collectives=async");
+  EXPECT_EQ(join({stages, fsdp}), typed);
+  EXPECT_EQ(to_string(join({stages, fsdp})), to_string(typed));
+  EXPECT_EQ(parse_policy("fsdp:forward=2,collectives=async", {}, std::array{stages}), typed);
+  fsdp.decisions.accumulation = Merge{.micro_steps = 2};
+  EXPECT_EQ(testing::error_of([&] {
+              join({stages, fsdp});
+            }),
+            "policy \"pipeline+fsdp\": pipeline and fsdp both decide accumulation");
+  stages.decisions.stages->stages = 1;
+  EXPECT_EQ(testing::error_of([&] { join({stages}); }),
+            "policy \"pipeline\": stages= must be at least 2: one stage is no pipeline");
 }
 
 TEST(PoliciesTest, ABadSpecIsRefusedWithWhatWasExpected) {
