@@ -14,6 +14,7 @@
 #include <variant>
 
 #include "answers/room.h"
+#include "base/attempt.h"
 #include "base/count.h"
 #include "base/error.h"
 #include "base/json_reader.h"
@@ -67,9 +68,7 @@ void hint_at_job(const std::string& name, const std::string& data_dir) {
   };
   if (!has(jobs::known_model_names())) return;
   std::string job = name;
-  try {
-    static_cast<void>(jobs::parse_job(name));
-  } catch (const InputError&) {
+  if (!attempt([&] { return jobs::parse_job(name); })) {
     if (has(models::workload_names(data_dir))) return;
     job = model + ":dp_shard=8,gbs=64,seq=8192";
   }
@@ -79,13 +78,11 @@ void hint_at_job(const std::string& name, const std::string& data_dir) {
 
 models::Workload workload_of(const std::string& name, std::optional<std::int64_t> world,
                              const std::string& data_dir) {
-  try {
-    return models::load_workload(name, world, data_dir);
-  } catch (const InputError&) {
-    hint_at_import(name, "workload", "step.json");
-    hint_at_job(name, data_dir);
-    throw;
-  }
+  auto workload = attempt([&] { return models::load_workload(name, world, data_dir); });
+  if (workload) return *std::move(workload.value);
+  hint_at_import(name, "workload", "step.json");
+  hint_at_job(name, data_dir);
+  throw InputError(workload.error);
 }
 
 // That of the options, on the ranks that they ask for; else, where it has none of its own, on
@@ -212,22 +209,18 @@ bool is_profile(const std::string& name, const std::string& data_dir) {
     path = given_or_shipped(name, data_dir + "/workloads");
   }
   if (path.empty() || !std::filesystem::is_regular_file(path, unreadable)) return false;
-  try {
-    return JsonFile(path).root().has("profile");
-  } catch (const InputError&) {
-    return false;  // who reads it as a cluster will say what is wrong
-  }
+  // Of none that can be read, who reads it as a cluster will say what is wrong.
+  return attempt([&] { return JsonFile(path).root().has("profile"); }).value.value_or(false);
 }
 
 models::Cluster load_cluster(const std::string& name, const std::string& data_dir,
                              const models::WhatIf& what_if) {
-  models::Cluster cluster;
-  try {
-    cluster = models::load_cluster(name, data_dir + "/clusters");
-  } catch (const InputError&) {
+  auto loaded = attempt([&] { return models::load_cluster(name, data_dir + "/clusters"); });
+  if (!loaded) {
     hint_at_import(name, "cluster", "cluster.json");
-    throw;
+    throw InputError(loaded.error);
   }
+  models::Cluster cluster = *std::move(loaded.value);
   if (!what_if.gpu.empty()) take_gpu(what_if.gpu, data_dir, cluster);
   if (what_if.world && cluster.topology) {
     cluster.ranks = std::max(cluster.ranks, *what_if.world);

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/attempt.h"
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/parallel.h"
@@ -262,10 +263,10 @@ class JobClimb {
       if (!goes_on) return;
       Trial& trial = trials[i];
       try {
-        trial.found = predict_job(run_of(trial), cluster_);
-      } catch (const InputError& error) {
-        if (trial.variant.change == kAsAsked) throw;
-        trial.refused = error.what();
+        auto found = attempt([&] { return predict_job(run_of(trial), cluster_); });
+        if (!found && trial.variant.change == kAsAsked) throw InputError(found.error);
+        trial.found = std::move(found.value);
+        trial.refused = std::move(found.error);
       } catch (const Interrupted&) {
         goes_on = false;
         return;

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/attempt.h"
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "models/clusters/cluster.h"
@@ -60,11 +61,9 @@ void refuse_world(const models::WhatIf& what_if) {
 }
 
 models::WhatIf own_what_if(const schedule::PlanSummary& summary) {
-  try {
-    return models::parse_what_if(summary.what_if);
-  } catch (const InputError& error) {
-    throw InputError("the plan's what_if: " + std::string(error.what()));
-  }
+  const auto what_if = attempt([&] { return models::parse_what_if(summary.what_if); });
+  if (!what_if) throw InputError("the plan's what_if: " + what_if.error);
+  return *what_if.value;
 }
 
 Machine named_machine(const PlanMachineOptions& options, const schedule::Plan& plan) {
@@ -120,13 +119,12 @@ PlanAndMachine plan_on_workload(const std::string& path, InputOptions wanted) {
     }
   }
   Inputs inputs = load_inputs(wanted);
-  schedule::Plan plan;
-  try {
-    plan = schedule::read_plan_onto(path, std::move(inputs.program));
-  } catch (const InputError& error) {
-    throw InputError(std::string(error.what()) + "; held against the gradients of " +
-                     wanted.workload + ", which must be the plan's model");
+  auto read = attempt([&] { return schedule::read_plan_onto(path, std::move(inputs.program)); });
+  if (!read) {
+    throw InputError(read.error + "; held against the gradients of " + wanted.workload +
+                     ", which must be the plan's model");
   }
+  schedule::Plan plan = *std::move(read.value);
   plan.summary = std::move(inputs.summary);
   inputs.machine.notes.push_back("the schedule is the plan's, durations are those of " +
                                  wanted.workload);

@@ -10,6 +10,7 @@
 
 #include "answers/job_prediction.h"
 #include "answers/room.h"
+#include "base/attempt.h"
 #include "base/error.h"
 #include "frameworks/export.h"
 #include "frameworks/jobs/job_source.h"
@@ -172,7 +173,7 @@ Told Site::told_to(const frameworks::Framework& target, search::Candidate& candi
   Told told;
   if (!candidate.plan) told.said = target.says(candidate.spec, gradients_);
   if (told.said) {
-    try {
+    const auto run = attempt([&] {
       schedule::Schedule schedule =
           frameworks::as_run(target, planner_->program(), candidate.schedule);
       told.is_changed = schedule != candidate.schedule;
@@ -181,9 +182,8 @@ Told Site::told_to(const frameworks::Framework& target, search::Candidate& candi
         candidate.bounded = planner_->is_bounded(schedule);
         candidate.schedule = std::move(schedule);
       }
-    } catch (const InputError&) {  // it cannot run this program at all
-      told.said.reset();
-    }
+    });
+    if (!run) told.said.reset();  // it cannot run this program at all
   }
   told.words = told.said        ? told.said->words
                : candidate.plan ? std::string(frameworks::kOwnHooks)

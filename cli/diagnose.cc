@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/attempt.h"
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -438,11 +439,9 @@ std::vector<std::string> trace_files(const std::vector<std::string>& given) {
 }
 
 JobTrace load_traces(const std::vector<std::string>& files, const imports::JobOptions& wanted) {
-  try {
-    return imports::load_job(files, wanted);
-  } catch (const InputError& error) {
-    refuse_as(error, files, "kineto");
-  }
+  auto traces = attempt([&] { return imports::load_job(files, wanted); });
+  if (!traces) refuse_as(traces.error, files, "kineto");
+  return *std::move(traces.value);
 }
 
 void diagnose(const DiagnoseOptions& options, std::ostream& out) {

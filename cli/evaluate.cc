@@ -12,6 +12,7 @@
 
 #include "answers/inputs.h"
 #include "answers/weigher.h"
+#include "base/attempt.h"
 #include "base/error.h"
 #include "base/interruption.h"
 #include "base/json.h"
@@ -118,11 +119,10 @@ struct Line {
   // It looks at the line.
   static Line of(std::string_view text) {
     if (std::optional<PlainGroups> plain = plain_groups_in(text)) {
-      try {
-        Line line(plain->rest);
-        line.asked.groups = std::move(plain->groups);
-        return line;
-      } catch (const InputError&) {  // it is told of the whole line
+      // What is wrong is told of the whole line.
+      if (auto line = attempt([&] { return Line(plain->rest); })) {
+        line.value->asked.groups = std::move(plain->groups);
+        return *std::move(line.value);
       }
     }
     return Line(text);

@@ -16,6 +16,7 @@
 #include "answers/job_prediction.h"
 #include "answers/job_search.h"
 #include "answers/prediction.h"
+#include "base/attempt.h"
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -193,14 +194,13 @@ std::optional<std::string> said(const JobTable& table, const JobRow& row) {
   const std::string change = row.change == kAsAsked ? "" : row.change;
   const bool has_colon = table.text.find(':') != std::string::npos;
   const std::string changed = change.empty() ? "" : (has_colon ? "," : ":") + change;
-  for (const auto& [text, job] : {std::pair(jobs::to_string(row.found.job), &row.found.job),
-                                  std::pair(table.text + changed, &row.said)}) {
-    try {
-      Job again = job_of(text);
-      again.notes = job->notes;
-      if (again == *job) return text;
-    } catch (const InputError&) {  // a model that has no name here, or an option twice
-    }
+  for (const auto& way : {std::pair(jobs::to_string(row.found.job), &row.found.job),
+                          std::pair(table.text + changed, &row.said)}) {
+    // None of a model that has no name here, or with an option twice.
+    std::optional<Job> again = attempt([&] { return job_of(way.first); }).value;
+    if (!again) continue;
+    again->notes = way.second->notes;
+    if (*again == *way.second) return way.first;
   }
   return std::nullopt;
 }

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/flags.h"
 
+#include "base/attempt.h"
 #include "base/error.h"
 
 namespace dovetail::cli {
@@ -10,11 +11,9 @@ namespace {
 
 template <class Parse>
 auto parsed(const std::string& flag, const Parse& parse) {
-  try {
-    return parse();
-  } catch (const InputError& error) {
-    throw InputError(flag + ": " + error.what());
-  }
+  const auto made = attempt(parse);
+  if (!made) throw InputError(flag + ": " + made.error);
+  return *made.value;
 }
 
 }  // namespace
@@ -32,14 +31,14 @@ Bytes size_of_flag(const std::string& flag, const std::string& text) {
 }
 
 BytesPerSecond rate_of_flag(const std::string& flag, const std::string& text) {
-  Bytes bytes;
-  try {
-    bytes = parse_bytes(text.ends_with("/s") ? text.substr(0, text.size() - 2) : text);
-  } catch (const InputError&) {
+  const auto bytes = attempt(
+      [&] { return parse_bytes(text.ends_with("/s") ? text.substr(0, text.size() - 2) : text); });
+  if (!bytes) {
     throw InputError(flag + ": expected a rate with its unit, e.g. 10GB/s, found \"" + text + "\"");
   }
-  if (bytes <= Bytes(0)) throw InputError(flag + " " + text + ": expected more than nothing");
-  return BytesPerSecond(static_cast<double>(bytes.count()));
+  if (*bytes.value <= Bytes(0))
+    throw InputError(flag + " " + text + ": expected more than nothing");
+  return BytesPerSecond(static_cast<double>(bytes.value->count()));
 }
 
 BytesPerSecond link_rate_of_flag(const std::string& flag, const std::string& text) {

@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "answers/inputs.h"
+#include "base/attempt.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "calibrate/logs/cluster_of.h"
@@ -221,14 +222,14 @@ void print_cluster(const imports::CollectiveLog& log, const imports::ClusterOpti
 
 }  // namespace
 
-void refuse_as(const InputError& error, const std::vector<std::string>& files,
+void refuse_as(const std::string& error, const std::vector<std::string>& files,
                std::string_view format) {
   for (const std::string& file : files) {
     const std::string way = imports::way_on(file, format);
     if (way.empty()) continue;
-    throw InputError(way + "; read as " + std::string(format) + ": " + error.what());
+    throw InputError(way + "; read as " + std::string(format) + ": " + error);
   }
-  throw error;
+  throw InputError(error);
 }
 
 void import_collectives(const ImportCollectivesOptions& options, std::ostream& out) {
@@ -245,12 +246,9 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
   if (!options.over.empty()) {
     wanted.prior = predict::load_cluster(options.over, options.data_dir);
   }
-  imports::CollectiveLog log;
-  try {
-    log = read_log(options);
-  } catch (const InputError& error) {
-    refuse_as(error, options.files, word_of(options.format));
-  }
+  const auto read = attempt([&] { return read_log(options); });
+  if (!read) refuse_as(read.error, options.files, word_of(options.format));
+  const imports::CollectiveLog& log = *read.value;
   if (replaces_report(product)) return print_cluster(log, wanted, product, out);
   out << log.tool << imports::library_in_words(log)
       << (log.samples.empty() ? "\n"
@@ -298,12 +296,9 @@ void import_step(const ImportStepOptions& options, std::ostream& out) {
   const DocumentOptions product = product_of(options.output, options.json);
   require_outputs({document_file(product)}, {{"input", options.file}});
   if (options.format != StepFormat::HorovodTimeline) require_ranks(options);
-  imports::ImportedStep step;
-  try {
-    step = read_step(options);
-  } catch (const InputError& error) {
-    refuse_as(error, {options.file}, word_of(options.format));
-  }
+  const auto read = attempt([&] { return read_step(options); });
+  if (!read) refuse_as(read.error, {options.file}, word_of(options.format));
+  const imports::ImportedStep& step = *read.value;
   put_document(
       product, [&step] { return imports::profile_to_json(step); }, out);
   if (replaces_report(product)) return;

@@ -10,8 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/error.h"
-
 namespace dovetail::cli {
 
 // Formats that hold collectives by size; the result is a cluster file.
@@ -62,7 +60,7 @@ struct ImportHloOptions {
 void import_hlo(const ImportHloOptions& options, std::ostream& out);
 
 // Of files that were refused as ones of `format`: what they look like and the way on, where that can be told, come first.
-[[noreturn]] void refuse_as(const InputError& error, const std::vector<std::string>& files,
+[[noreturn]] void refuse_as(const std::string& error, const std::vector<std::string>& files,
                             std::string_view format);
 
 }  // namespace dovetail::cli

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <span>
 
+#include "base/attempt.h"
 #include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -65,12 +66,9 @@ void import_hlo(const ImportHloOptions& options, std::ostream& out) {
   const DocumentOptions product = product_of(options.output, options.json);
   require_outputs({document_file(product)}, {{"input", options.file}});
   const std::string text = imports::read_unpacked(options.file);
-  imports::ImportedHlo step;
-  try {
-    step = imports::read_hlo({options.file, text});
-  } catch (const InputError& error) {
-    refuse_as(error, {options.file}, "hlo");
-  }
+  auto read = attempt([&] { return imports::read_hlo({options.file, text}); });
+  if (!read) refuse_as(read.error, {options.file}, "hlo");
+  imports::ImportedHlo& step = *read.value;
   if (step.program.ops.empty()) throw InputError(options.file + ": a module that computes nothing");
   put_document(
       product, [&step] { return schedule::program_to_json(step.program); }, out);

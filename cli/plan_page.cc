@@ -9,8 +9,8 @@
 #include "answers/memory_over_time.h"
 #include "answers/prediction.h"
 #include "answers/step_parts.h"
+#include "base/attempt.h"
 #include "base/count.h"
-#include "base/error.h"
 #include "base/json.h"
 #include "cli/export.h"
 #include "cli/page.h"
@@ -115,21 +115,22 @@ void add_paste(report::Report& report, const PlanOnPage& what) {
   const frameworks::Machine machine = simulated_machine(what.plan, what.costs);
   for (const frameworks::Framework& framework : frameworks::all()) {
     if (!frameworks::has_writer(framework)) continue;
-    try {
-      const frameworks::Export made = frameworks::export_plan(
-          framework, what.plan, machine, {.version = DOVETAIL_VERSION, .plan = what.file});
-      report::Paste paste;
-      paste.framework = framework.title;
-      paste.file = file_for(framework, made.text);
-      paste.text = made.text;
-      paste.use = with_file(made.paste, paste.file);
-      paste.step = made.as_run;
-      for (const frameworks::Loss& loss : made.losses) {
-        paste.given_up.push_back(loss.what + ": " + frameworks::loss_percent(made, loss.more));
-      }
-      report.paste.push_back(std::move(paste));
-    } catch (const InputError&) {
+    const auto attempted = attempt([&] {
+      return frameworks::export_plan(framework, what.plan, machine,
+                                     {.version = DOVETAIL_VERSION, .plan = what.file});
+    });
+    if (!attempted) continue;
+    const frameworks::Export& made = *attempted.value;
+    report::Paste paste;
+    paste.framework = framework.title;
+    paste.file = file_for(framework, made.text);
+    paste.text = made.text;
+    paste.use = with_file(made.paste, paste.file);
+    paste.step = made.as_run;
+    for (const frameworks::Loss& loss : made.losses) {
+      paste.given_up.push_back(loss.what + ": " + frameworks::loss_percent(made, loss.more));
     }
+    report.paste.push_back(std::move(paste));
   }
 }
 

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/reshard.h"
 
+#include "base/attempt.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/table.h"
@@ -99,11 +100,7 @@ std::string exact_bytes(Bytes bytes) { return std::to_string(bytes.count()) + " 
 std::optional<Path> fixed_order(const Value& value, const Layout& from, const Layout& to,
                                 const schedule::reshard::ReshardCosts& costs) {
   if (from.mesh != to.mesh) return std::nullopt;
-  try {
-    return fixed_order_path(value, from, to, costs);
-  } catch (const InputError&) {
-    return std::nullopt;
-  }
+  return attempt([&] { return fixed_order_path(value, from, to, costs); }).value;
 }
 
 // What would leave ranks between two meshes if each reader were sent the whole parts of holders, as

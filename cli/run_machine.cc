@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "base/attempt.h"
 #include "base/count.h"
 #include "base/error.h"
 #include "calibrate/noise/confidence.h"
@@ -17,12 +18,10 @@ namespace {
 // The cluster that a plan was made for, where it can be found.
 std::optional<models::Cluster> cluster_of(const RunCommandOptions& options, const Loaded& plan) {
   const std::string& name = options.cluster.empty() ? plan.plan.summary.cluster : options.cluster;
-  try {
-    return models::load_cluster(name, options.data_dir + "/clusters");
-  } catch (const InputError&) {
-    if (!options.cluster.empty()) throw;
-    return std::nullopt;
-  }
+  auto cluster =
+      attempt([&] { return models::load_cluster(name, options.data_dir + "/clusters"); });
+  if (!cluster && !options.cluster.empty()) throw InputError(cluster.error);
+  return std::move(cluster.value);
 }
 
 std::string seconds(Duration time) { return fixed(to_us(time) / 1e6, 0) + " s"; }

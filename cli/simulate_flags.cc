@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/error.h"
+#include "base/attempt.h"
 #include "cli/common_flags.h"
 #include "cli/environment.h"
 #include "frameworks/framework.h"
@@ -27,11 +27,9 @@ void bind_layout(CLI::App& command, std::optional<schedule::DataParallel>& layou
   command.add_option_function<std::string>(
       "--layout",
       [&layout](const std::string& text) {
-        try {
-          layout = predict::parse_layout(text);
-        } catch (const InputError& error) {
-          throw CLI::ValidationError("--layout", error.what());
-        }
+        const auto parsed = attempt([&] { return predict::parse_layout(text); });
+        if (!parsed) throw CLI::ValidationError("--layout", parsed.error);
+        layout = parsed.value;
       },
       "a workload's step on other ranks: dp=16, or dp_shard=8,dp=2 in shards and replicas");
 }
@@ -40,11 +38,9 @@ void bind_what_if(CLI::App& command, models::WhatIf& what_if) {
   command.add_option_function<std::string>(
       "--what-if",
       [&what_if](const std::string& text) {
-        try {
-          what_if = models::parse_what_if(text);
-        } catch (const InputError& error) {
-          throw CLI::ValidationError(error.what());
-        }
+        const auto parsed = attempt([&] { return models::parse_what_if(text); });
+        if (!parsed) throw CLI::ValidationError(parsed.error);
+        what_if = *parsed.value;
       },
       "another machine: link=0.5x,latency=2x (longer),compute=1.3x,host=2x,gpu=h200,world=64");
 }

@@ -18,6 +18,7 @@
 #include "answers/validation/intervals.h"
 #include "answers/validation/schedules.h"
 #include "answers/validation/yardstick.h"
+#include "base/attempt.h"
 #include "base/decimal.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -62,7 +63,7 @@ std::string family_of(std::string device) {
 std::optional<Duration> step_of(const yardsticks::Row& row, const std::string& data_dir) {
   const std::string family = family_of(row.device);
   if (!row.job || (family.empty() && row.machine.empty())) return std::nullopt;
-  try {
+  const auto step = attempt([&] {
     const std::string shipped = family + "x" + std::to_string(row.job->layout.world());
     models::Cluster cluster =
         predict::load_cluster(row.machine.empty() ? shipped : row.machine, data_dir);
@@ -70,9 +71,8 @@ std::optional<Duration> step_of(const yardsticks::Row& row, const std::string& d
     return predict::predict_job(*row.job, cluster,
                                 {.policy = row.policy, .synchronous = row.synchronous})
         .step;
-  } catch (const InputError&) {
-    return std::nullopt;
-  }
+  });
+  return step.value;
 }
 
 // What the first row takes more is added to all others.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/attempt.h"
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "frameworks/restriction.h"
@@ -154,11 +155,8 @@ std::string export_command(const std::string& file, const schedule::Plan& plan) 
   std::vector<std::string> targets;
   for (const Framework& framework : all()) {
     if (!has_writer(framework)) continue;
-    try {
-      as_run(framework, plan.program, plan.schedule);
-      targets.emplace_back(framework.id);
-    } catch (const InputError&) {  // not by this one
-    }
+    const bool runs = bool(attempt([&] { as_run(framework, plan.program, plan.schedule); }));
+    if (runs) targets.emplace_back(framework.id);
   }
   return targets.empty() ? "" : export_command(file, targets);
 }

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recordings/guess.h"
 
-#include "base/error.h"
+#include "base/attempt.h"
 #include "recordings/byte_source.h"
 
 #include <algorithm>
@@ -126,11 +126,7 @@ bool serves(const OwnKind& kind, FileKind expected) {
 std::string head_if_readable(const std::string& path) {
   std::error_code unreadable;
   if (!std::filesystem::is_regular_file(path, unreadable)) return "";
-  try {
-    return head_of(path);
-  } catch (const InputError&) {
-    return "";
-  }
+  return attempt([&] { return head_of(path); }).value.value_or("");
 }
 
 // The way from a file of another program to where a plan or a trace is expected.

@@ -13,6 +13,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/attempt.h"
 #include "base/error.h"
 #include "base/rational.h"
 #include "schedule/lower/emit.h"
@@ -449,7 +450,7 @@ StepModel::Made StepModel::make(const Program& program, const models::Costs& cos
   unsharded.parameters = schedule::ParameterSync::AfterUpdate;
   std::optional<Program> whole;
   std::vector<schedule::ShardedBucket> shards;
-  try {
+  auto made = attempt([&]() -> StepModel::Made {
     Builder builder(costs, frame, schedule::internal::rewrite(program, probe, shards));
     if (collective == Collective::ReduceScatter) {
       whole = schedule::internal::rewrite(program, unsharded, shards).out.program;
@@ -457,9 +458,9 @@ StepModel::Made StepModel::make(const Program& program, const models::Costs& cos
     std::optional<StepData> data = builder.build(owed, whole);
     if (!data) return {.refusal = builder.refusal()};
     return {.model = StepModel(std::make_shared<const StepData>(*std::move(data)))};
-  } catch (const InputError& error) {
-    return {.refusal = error.what()};
-  }
+  });
+  if (!made) return {.refusal = std::move(made.error)};
+  return *std::move(made.value);
 }
 
 }  // namespace dovetail::search

@@ -5,16 +5,15 @@
 
 #include <utility>
 
-#include "base/error.h"
+#include "base/attempt.h"
 
 namespace dovetail::yardsticks {
 
 void set_job(Row& row, jobs::Job job) {
-  try {
-    complete(job, row.name);
+  if (const auto done = attempt([&] { complete(job, row.name); })) {
     row.job = std::move(job);
-  } catch (const InputError& error) {
-    row.no_job = std::string(error.what()).substr(row.name.size() + 2);
+  } else {
+    row.no_job = done.error.substr(row.name.size() + 2);
   }
 }
 

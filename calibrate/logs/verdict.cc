@@ -5,8 +5,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/logs/verdict.h"
 
+#include "base/attempt.h"
 #include "base/decimal.h"
-#include "base/error.h"
 #include "calibrate/logs/collective_log.h"
 #include "calibrate/logs/gpus.h"
 
@@ -55,14 +55,13 @@ std::optional<models::Cluster> shipped_like(const std::string& gpu,
   const std::string family(known->name.substr(0, known->name.find('-')));
   const std::string name = family + "x" + std::to_string(series.ranks);
   if (!models::is_shipped_cluster(name, data_dir)) return std::nullopt;
-  try {
+  const auto priced = attempt([&] {
     models::Cluster cluster = models::load_cluster(name, data_dir);
     const auto price = models::collective_price(
         cluster, {series.collective, series.ranks, series.nodes.value_or(0)});
     return price ? std::optional(std::move(cluster)) : std::nullopt;
-  } catch (const InputError&) {  // a family that has no machine of so many ranks
-    return std::nullopt;
-  }
+  });
+  return priced.value.value_or(std::nullopt);  // a family may have no machine of so many ranks
 }
 
 std::vector<SizeVerdict> verdicts(const models::CollectiveSeries& series,

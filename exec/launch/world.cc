@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/launch/world.h"
 
+#include "base/attempt.h"
 #include "base/error.h"
 #include "base/random.h"
 
@@ -211,17 +212,12 @@ StoreAddress store_address(const World& world, const Environment& environment,
 Duration heartbeat_timeout(const Environment& environment) {
   const auto text = environment("DOVETAIL_HEARTBEAT_TIMEOUT");
   if (!text) return kHeartbeatTimeout;
-  const Duration timeout = [&] {
-    try {
-      return parse_duration(*text);
-    } catch (const InputError& error) {
-      throw InputError("DOVETAIL_HEARTBEAT_TIMEOUT: " + std::string(error.what()));
-    }
-  }();
-  if (timeout < std::chrono::seconds(1)) {
+  const auto timeout = attempt([&] { return parse_duration(*text); });
+  if (!timeout) throw InputError("DOVETAIL_HEARTBEAT_TIMEOUT: " + timeout.error);
+  if (*timeout.value < std::chrono::seconds(1)) {
     throw InputError("DOVETAIL_HEARTBEAT_TIMEOUT: expected at least 1s, found \"" + *text + "\"");
   }
-  return timeout;
+  return *timeout.value;
 }
 
 StoreAddress parse_store_address(std::string_view text) {

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/attempt.h"
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "frameworks/jobs/readers.h"
@@ -184,13 +185,11 @@ std::string job_target_list() {
 std::vector<JobTarget> job_targets_of(const jobs::Job& job) {
   std::vector<JobTarget> found;
   for (const std::string& id : job_targets()) {
-    try {
-      JobExport result = export_job(id, job, {});
-      JobTarget& target = found.emplace_back();
-      target = {.id = id, .as_run = std::move(result.as_run)};
-      for (JobLoss& loss : result.losses) target.given_up.push_back(std::move(loss.what));
-    } catch (const InputError&) {  // not by this one
-    }
+    std::optional<JobExport> result = attempt([&] { return export_job(id, job, {}); }).value;
+    if (!result) continue;  // not by this one
+    JobTarget& target = found.emplace_back();
+    target = {.id = id, .as_run = std::move(result->as_run)};
+    for (JobLoss& loss : result->losses) target.given_up.push_back(std::move(loss.what));
   }
   // What nobody is named for and divides parameters is FSDP2's.
   const bool is_fsdp = job.as == jobs::RunBy::Any && job.zero == jobs::Zero::Parameters;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/attempt.h"
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "base/units.h"
@@ -97,12 +98,10 @@ Key imbalance_key() {
 Key bucket_key() {
   return {"bucket",
           [](Job& job, const Given& given) {
-            try {
-              job.bucket_bytes = parse_bytes(given.value).count();
-            } catch (const InputError&) {
-              given.fail("a size such as 25MiB");
-            }
-            if (*job.bucket_bytes < 1) given.fail("at least 1B");
+            const auto size = attempt([&] { return parse_bytes(given.value); });
+            if (!size) given.fail("a size such as 25MiB");
+            if (*size.value < Bytes(1)) given.fail("at least 1B");
+            job.bucket_bytes = size.value->count();
           },
           [](const Job& job) {
             return job.bucket_bytes ? std::to_string(*job.bucket_bytes) + "B" : std::string();

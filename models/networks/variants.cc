@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "base/error.h"
+#include "base/attempt.h"
 #include "models/networks/text.h"
 
 namespace dovetail::jobs {
@@ -41,13 +41,11 @@ std::string balanced_layers(const Job& job) {
 
 std::optional<Job> with_options(const Job& job, const std::string& options) {
   Job other = job;
-  try {
+  const auto changed = attempt([&] {
     set_options(other, options, "a change of the job");
     complete(other, "a change of the job");
-  } catch (const InputError&) {
-    return std::nullopt;
-  }
-  return other == job ? std::nullopt : std::optional(std::move(other));
+  });
+  return !changed || other == job ? std::nullopt : std::optional(std::move(other));
 }
 
 std::vector<Variant> variants(const Job& job) {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/attempt.h"
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "schedule/policies/combinations.h"
@@ -470,13 +471,10 @@ std::string to_string(const Policy& policy) {
 }
 
 std::string_view groups_by(const Schedule& schedule) {
-  try {
-    const Policy policy = parse_policy(schedule.policy);
-    const std::int8_t by = policy.decided_by[static_cast<std::size_t>(Decision::Grouping)];
-    return by < 0 ? "" : find_definition(policy.terms[static_cast<std::size_t>(by)])->groups_by;
-  } catch (const InputError&) {
-    return "";  // a person or another tool wrote it
-  }
+  const std::optional<Policy> policy = attempt([&] { return parse_policy(schedule.policy); }).value;
+  if (!policy) return "";  // a person or another tool wrote it
+  const std::int8_t by = policy->decided_by[static_cast<std::size_t>(Decision::Grouping)];
+  return by < 0 ? "" : find_definition(policy->terms[static_cast<std::size_t>(by)])->groups_by;
 }
 
 }  // namespace dovetail::schedule

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/attempt.h"
 #include "base/error.h"
 #include "base/units.h"
 #include "base/words.h"
@@ -42,15 +43,10 @@ Enum word(const Typed& typed, std::span<const Enum> values = kAllOf<Enum>) {
 }
 
 inline Bytes size(const Typed& typed) {
-  try {
-    const Bytes bytes = parse_bytes(typed.value);
-    if (bytes < Bytes(1)) fail(typed, "must be at least 1B");
-    return bytes;
-  } catch (const InputError& error) {
-    const std::string message = error.what();
-    if (message.starts_with("policy ")) throw;
-    fail(typed, message);
-  }
+  const auto bytes = attempt([&] { return parse_bytes(typed.value); });
+  if (!bytes) fail(typed, bytes.error);
+  if (*bytes.value < Bytes(1)) fail(typed, "must be at least 1B");
+  return *bytes.value;
 }
 
 inline std::int64_t number(const Typed& typed, std::int64_t most, std::int64_t least = 1) {

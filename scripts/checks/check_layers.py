@@ -118,6 +118,11 @@ FORBIDDEN_TEXT = [
      "`using namespace` is only used for literals"),
     (re.compile(r"\b(TODO|FIXME|XXX)\b"), "unfinished work does not enter the tree"),
 ]
+# What is refused is looked at by attempt (base/attempt.h). It is caught where the tool ends or a line
+# is answered, and where a catch tells it from other errors.
+CATCH = re.compile(r"\bcatch \(const (dovetail::)?InputError&")
+MAY_CATCH = ["base/attempt.h", "cli/front_door.cc", "cli/evaluate.cc", "answers/weigher.cc", "search/sweep.cc",
+             "tests/*"]
 
 
 def matches(path, patterns):
@@ -206,6 +211,8 @@ def check_text(path, lines):
         for pattern, reason in FORBIDDEN_TEXT:
             if pattern.search(line):
                 found.append((number, reason))
+        if CATCH.search(line) and not any(fnmatch.fnmatch(path, allowed) for allowed in MAY_CATCH):
+            found.append((number, "an InputError is caught by attempt (base/attempt.h)"))
     return found
 
 

@@ -167,6 +167,15 @@ TEST_F(CheckLayersTest, RefusesUsingNamespaceAndUnfinishedWork) {
   EXPECT_THAT(violations(), ::testing::StartsWith("base/a.cc:4: unfinished work"));
 }
 
+TEST_F(CheckLayersTest, LeavesTheCatchOfWhatIsRefusedToOneHelper) {
+  const std::string call = "void f() try { g(); } catch (const InputError&) {}\n";
+  write("cli/front_door.cc", call);
+  EXPECT_EQ(violations(), "ok");
+  write("sim/simulate.cc", call);
+  EXPECT_THAT(violations(), ::testing::StartsWith("sim/simulate.cc:4: an InputError is caught by "
+                                                  "attempt (base/attempt.h)\n"));
+}
+
 TEST_F(CheckLayersTest, AnEmptyTreeIsNoSuccess) {
   fs::remove_all(fs::path(::testing::TempDir()) /
                  ("dovetail_check_layers." + std::to_string(::getpid())) / "base");
