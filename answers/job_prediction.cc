@@ -127,8 +127,7 @@ std::optional<Step> continued(const jobs::Job& job, const models::Cluster& clust
 
 schedule::Schedule schedule_of(const jobs::Job& job, const OwnTravel& own,
                                const schedule::Program& program) {
-  schedule::Schedule schedule =
-      schedule::make_schedule(program, policy_of(job, own));
+  schedule::Schedule schedule = schedule::make_schedule(program, policy_of(job, own));
   if (own.synchronous) {
     for (schedule::Bucket& bucket : schedule.buckets) bucket.stream = schedule::InlineStream{};
   }

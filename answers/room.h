@@ -4,8 +4,8 @@
 //   room.fits(); room.low; room.high
 //   if (const auto shortage = shortage_of(capacity, program, summary, schedule)) to_string(*shortage)
 //
-// A job's memory has an interval: public peaks lay between 0.82 and 1.26 times what is predicted of them (5th and 95th
-// percentile, 1.02 in the middle), each yardstick with the same weight; `validate public` prints that, and how many rows of each
+// A job's memory has an interval: public peaks lay between 0.81 and 1.26 times what is predicted of them (5th and 95th
+// percentile, 1.01 in the middle), each yardstick with the same weight; `validate public` prints that, and how many rows of each
 // yardstick lie in what the others say. What a plan keeps all step long is counted and has none: activations come on top.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -28,7 +28,7 @@ namespace dovetail::predict {
 struct MemoryError {
   double p5 = 1, p50 = 1, p95 = 1;
 };
-inline constexpr MemoryError kPublicMemory{.p5 = 0.82, .p50 = 1.02, .p95 = 1.26};
+inline constexpr MemoryError kPublicMemory{.p5 = 0.81, .p50 = 1.01, .p95 = 1.26};
 
 // Of all that a rank of a job holds at its worst moment.
 schedule::Room room_of(const schedule::Holding& peak, std::optional<Bytes> capacity);

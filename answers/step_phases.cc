@@ -10,7 +10,7 @@
 
 namespace dovetail::predict {
 
-Phases step_phases(const schedule::ScheduledProgram& program, const models::Costs& costs) {
+jobs::Phases step_phases(const schedule::ScheduledProgram& program, const models::Costs& costs) {
   const traces::Trace trace = sim::simulate(program, costs);
   const Rank rank = trace.spans.front().rank;
   Instant forward, backward, end;

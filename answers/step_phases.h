@@ -1,7 +1,7 @@
 // How long the phases of one step take on a device, as somebody measures them who waits for the device before the step and records
 // an event behind each phase.
 //
-//   Phases phases = step_phases(lowered.program, lowered.costs);
+//   jobs::Phases phases = step_phases(lowered.program, lowered.costs);
 //   phases.forward, phases.backward, phases.optimizer;      // add up to phases.step
 //
 // Of the rank of the first role. A phase ends with its last op; what lies between counts to the later phase.
@@ -9,17 +9,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "base/units.h"
 #include "models/costs/costs.h"
+#include "models/networks/figures.h"
 #include "schedule/scheduled_program.h"
 
 namespace dovetail::predict {
 
-struct Phases {
-  Duration forward{}, backward{}, optimizer{}, step{};
-};
-
 // REQUIRES: the program is legal.
-Phases step_phases(const schedule::ScheduledProgram& program, const models::Costs& costs);
+jobs::Phases step_phases(const schedule::ScheduledProgram& program, const models::Costs& costs);
 
 }  // namespace dovetail::predict

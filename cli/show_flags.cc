@@ -67,9 +67,10 @@ void bind_validate(CLI::App& app, ValidateOptions& options, Action& action) {
       *app.add_subcommand("validate", "predictions beside what others measured and published");
   options.folder = data_dir() + "/../answers/validation/data";
   command
-      .add_option("against", options.against,
-                  "public: the tables that come with dovetail; gpu: whole steps measured on one GPU; "
-                  "collectives: logs of nccl-tests")
+      .add_option(
+          "against", options.against,
+          "public: the tables that come with dovetail; gpu: whole steps measured on one GPU; "
+          "collectives: logs of nccl-tests")
       ->required();
   command.add_option("logs", options.collectives.files,
                      "of collectives: logs over several numbers of ranks, on several nodes");
@@ -81,8 +82,9 @@ void bind_validate(CLI::App& app, ValidateOptions& options, Action& action) {
       .add_option("--node-ranks", options.collectives.node_ranks,
                   "of collectives: ranks on each node (default: as the logs say)")
       ->check(whole_number(1, kLargestNumber));
-  command.add_option("--gpu", options.gpu,
-                     "of gpu: another book (dovetail.gpu/1) than that of the GPU that was measured");
+  command.add_option(
+      "--gpu", options.gpu,
+      "of gpu: another book (dovetail.gpu/1) than that of the GPU that was measured");
   command.add_option("--tables", options.folder,
                      "folder of the tables (default: those that come with dovetail)");
   options.data_dir = data_dir();

@@ -478,7 +478,8 @@ void validate(const ValidateOptions& options, std::ostream& out) {
     return validate_gpu(options.folder, options.data_dir, options.gpu, options.document, out);
   }
   if (options.against != "public") {
-    throw InputError("validate: expected public, gpu or collectives, found \"" + options.against + "\"");
+    throw InputError("validate: expected public, gpu or collectives, found \"" + options.against +
+                     "\"");
   }
   if (!options.collectives.files.empty()) {
     throw InputError("validate public: its tables come with dovetail or by --tables, found " +

@@ -25,8 +25,8 @@
 namespace dovetail::cli {
 namespace {
 
+using jobs::Phases;
 using nlohmann::ordered_json;
-using predict::Phases;
 using yardsticks::GpuStep;
 
 struct JudgedStep {
@@ -72,8 +72,9 @@ Table step_table(const std::vector<JudgedStep>& steps) {
       {{"no_job"}, [](const JudgedStep& one) { return one.step.no_job; }}};
   for (const PhaseColumn& phase : kPhases) {
     const std::string name = phase.name;
-    fields.push_back({{name + ".measured_us", name, Unit::Milliseconds, {1}},
-                      [time = phase.time](const JudgedStep& one) { return one.step.measured.*time; }});
+    fields.push_back(
+        {{name + ".measured_us", name, Unit::Milliseconds, {1}},
+         [time = phase.time](const JudgedStep& one) { return one.step.measured.*time; }});
     fields.push_back({{name + ".predicted_us"}, [time = phase.time](const JudgedStep& one) {
                         return one.predicted ? Cell((*one.predicted).*time) : Cell();
                       }});
@@ -153,8 +154,10 @@ void validate_gpu(const std::string& folder, const std::string& data_dir, const 
   print_table(out, step_table(steps));
   print_table(out, score_table(steps));
   for (const JudgedStep& one : steps) {
-    if (!one.step.gives.empty()) print_text(out, one.step.name + " gives " + one.step.gives + " and is not judged");
-    if (!one.step.no_job.empty() && one.step.run == 1) print_text(out, "not judged: " + one.step.no_job);
+    if (!one.step.gives.empty())
+      print_text(out, one.step.name + " gives " + one.step.gives + " and is not judged");
+    if (!one.step.no_job.empty() && one.step.run == 1)
+      print_text(out, "not judged: " + one.step.no_job);
   }
   print_text(out, "simulated on " + cluster.notes.at("gpu") + "; off: predicted / measured - 1");
 }

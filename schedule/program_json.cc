@@ -124,8 +124,9 @@ constexpr auto kMemoryFields = fields<MemoryWork>(
              "floating-point operations, a count"),
     optional("attention", &MemoryWork::attention, as_object(kAttentionFields),
              "of a fused attention kernel, which keeps no scores"),
-    defaulted("access", &MemoryWork::access, as_word(), "how it goes over its bytes"),
-    defaulted("columns", &MemoryWork::columns, as_integer(0, std::int64_t{1} << 40), "of a row; absent: it does not matter"));
+    optional("access", &MemoryWork::access, as_word(), "how it goes over its bytes"),
+    optional("columns", &MemoryWork::columns, as_integer(0, std::int64_t{1} << 40),
+             "of a row; absent: it does not matter"));
 
 constexpr auto kGemmChoice =
     when<GemmWork>("gemm", kGemmFields, "a matrix product: m rows, n columns, k summed over");

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "answers/step_phases.h"
 #include "base/units.h"
+#include "models/networks/figures.h"
 #include "models/networks/job.h"
 
 namespace dovetail::yardsticks {
@@ -20,11 +20,13 @@ struct GpuStep {
   std::int64_t run = 1;  // of the same script
   std::optional<jobs::Job> job = std::nullopt;
   std::string no_job = {};  // why there is none
-  predict::Phases measured = {};
+  jobs::Phases measured = {};
   Duration host{};  // to issue it
   Bytes peak{};     // torch.cuda.max_memory_allocated,
-  Bytes left_over{};  // of that what another model left in the process: found from these peaks, so such peaks are not judged
-  std::string gives = {};  // a constant of the prediction that was taken from this step, which is not judged then
+  Bytes
+      left_over{};  // of that what another model left in the process: found from these peaks, so such peaks are not judged
+  std::string gives =
+      {};  // a constant of the prediction that was taken from this step, which is not judged then
 };
 
 // Throws InputError with file and line.

@@ -111,8 +111,7 @@ models::Roofline roofline_of(const Gpu& gpu) {
   if (gpu.has_bf16) roofline.gemm_peak[DType::BF16] = FlopPerSecond(gpu.half_tflop_s * 1e12);
   roofline.efficiency = 0.5;
   const std::string_view device = gpu.name.substr(0, gpu.name.find("-sxm"));
-  roofline.products = models::gemm_tables(device);
-  roofline.attention = models::attention_table(device);
+  models::take_tables(roofline, device);
   roofline.memory = BytesPerSecond(gpu.memory_gb_s * 1e9);
   if (gpu.memory > Bytes{}) roofline.capacity = gpu.memory;
   return roofline;

@@ -137,9 +137,9 @@ class DeepSpeedWriter {
                        ",world=" + std::to_string(job_.layout.world()) +
                        ",seq=" + std::to_string(job_.batch.sequence);
     for (const jobs::Difference& one : jobs::differences(job_, {.model = job_.model})) {
-      for (const std::string_view key : {"recompute", "recompute_layers", "lora", "lora_on",
-                                         "flash", "imbalance", "etp", "products", "kernels",
-                                         "updates"}) {
+      for (const std::string_view key :
+           {"recompute", "recompute_layers", "lora", "lora_on", "flash", "imbalance", "etp",
+            "products", "kernels", "updates"}) {
         if (one.key == key) list += "," + one.key + "=" + one.here;
       }
     }

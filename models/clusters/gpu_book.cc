@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/attempt.h"
 #include "base/error.h"
 #include "base/fields.h"
 #include "base/statistics.h"
@@ -41,23 +42,30 @@ constexpr auto kMemoryRow = fields<GpuBook::MemoryRow>(
     optional("dtype", &GpuBook::MemoryRow::dtype, as_word()),
     optional("columns", &GpuBook::MemoryRow::columns, as_integer(0, std::int64_t{1} << 40),
              "of a row"),
-    required("fixed_us", [](auto& row) -> auto& { return row.rate.fixed; }, kTime),
-    required("share", [](auto& row) -> auto& { return row.rate.share; }, as_number(1e-4, 100),
-             "of memory_bytes_per_s"));
+    required(
+        "fixed_us", [](auto& row) -> auto& { return row.rate.fixed; }, kTime),
+    required(
+        "share", [](auto& row) -> auto& { return row.rate.share; }, as_number(1e-4, 100),
+        "of memory_bytes_per_s"));
 
 constexpr auto kAttentionRow = fields<GpuBook::AttentionRow>(
     required("head_dim", &GpuBook::AttentionRow::head_dim, kExtentOfBook),
     required("tokens", &GpuBook::AttentionRow::tokens, kExtentOfBook, "of a causal sequence"),
-    required("tflop_per_s", [](auto& row) -> auto& { return row.forward.rate; }, kRateOfBook),
-    defaulted("fixed_us", [](auto& row) -> auto& { return row.forward.fixed; }, kTime),
+    required(
+        "tflop_per_s", [](auto& row) -> auto& { return row.forward.rate; }, kRateOfBook),
+    defaulted(
+        "fixed_us", [](auto& row) -> auto& { return row.forward.fixed; }, kTime),
     optional("backward_tflop_per_s", &GpuBook::AttentionRow::backward_rate, kRateOfBook),
     optional("backward_fixed_us", &GpuBook::AttentionRow::backward_fixed, kTime));
 
-constexpr auto kGemmRow = fields<MeasuredGemm>(
-    required("m", [](auto& row) -> auto& { return row.extents[0]; }, kExtentOfBook),
-    required("n", [](auto& row) -> auto& { return row.extents[1]; }, kExtentOfBook),
-    required("k", [](auto& row) -> auto& { return row.extents[2]; }, kExtentOfBook),
-    required("us", &MeasuredGemm::us, as_number(1e-3, 1e9)));
+constexpr auto kGemmRow =
+    fields<MeasuredGemm>(required(
+                             "m", [](auto& row) -> auto& { return row.extents[0]; }, kExtentOfBook),
+                         required(
+                             "n", [](auto& row) -> auto& { return row.extents[1]; }, kExtentOfBook),
+                         required(
+                             "k", [](auto& row) -> auto& { return row.extents[2]; }, kExtentOfBook),
+                         required("us", &MeasuredGemm::us, as_number(1e-3, 1e9)));
 
 constexpr auto kProductRow = fields<GpuBook::ProductRow>(
     required("type", &GpuBook::ProductRow::type, as_word()),
@@ -84,14 +92,13 @@ constexpr auto kBookFields = as_object(fields<GpuBook>(
 }  // namespace
 
 bool is_gpu_book(const std::string& path) {
-  try {
+  const auto says = attempt([&] {
     const JsonFile file(path);
     JsonObject root = file.root();
     return root.has("schema") && root.at("schema").is_string() &&
            root.at("schema").string() == "dovetail.gpu/1";
-  } catch (const InputError&) {
-    return false;
-  }
+  });
+  return says.value.value_or(false);
 }
 
 GpuBook load_gpu_book(const std::string& path) {
@@ -132,19 +139,18 @@ void take(const GpuBook& book, Cluster& cluster) {
                      cluster.name);
   }
   Roofline& compute = *cluster.compute;
-  compute.products = gemm_tables(book.device);
-  auto attention = std::make_shared<AttentionTable>();
-  if (const auto shipped = attention_table(book.device)) *attention = *shipped;
+  take_tables(compute, book.device);
+  auto attention =
+      std::make_shared<AttentionTable>(compute.attention ? *compute.attention : AttentionTable());
   for (const GpuBook::AttentionRow& row : book.attention) {
     std::optional<AttentionTable::Line> backward;
     if (row.backward_rate) backward = {*row.backward_rate, row.backward_fixed};
     attention->add(row.head_dim, row.tokens, row.forward, backward);
   }
-  auto passes = std::make_shared<MemoryRates>(*memory_rates(book.device));
+  auto passes = std::make_shared<MemoryRates>(*compute.passes);
   for (const GpuBook::MemoryRow& row : book.passes)
     passes->add(row.access, row.dtype, row.columns, row.rate);
-  auto others = std::make_shared<ProductRates>();
-  if (const auto shipped = product_rates(book.device)) *others = *shipped;
+  auto others = std::make_shared<ProductRates>(compute.others ? *compute.others : ProductRates());
   for (const GpuBook::ProductRow& row : book.other_products)
     others->add(row.type, row.of, row.axis, row.rate);
   compute.attention = std::move(attention);
@@ -154,8 +160,8 @@ void take(const GpuBook& book, Cluster& cluster) {
   if (book.memory) compute.memory = *book.memory;
   if (book.capacity) compute.capacity = book.capacity;
   if (book.host) cluster.host = *book.host;
-  cluster.notes["gpu"] = book.name + " by its own book" +
-                         (book.date.empty() ? "" : ", measured on " + book.date);
+  cluster.notes["gpu"] =
+      book.name + " by its own book" + (book.date.empty() ? "" : ", measured on " + book.date);
 }
 
 }  // namespace dovetail::models

@@ -45,10 +45,11 @@ struct GpuBook {
   std::string name;    // "NVIDIA H100 80GB HBM3"
   std::string device;  // whose shipped tables stand behind it: "h100"
   std::string origin = {}, date = {};
-  std::map<std::string, std::string> notes = {};  // versions, clock, power
+  std::map<std::string, std::string> notes = {};        // versions, clock, power
   std::optional<BytesPerSecond> memory = std::nullopt;  // the nominal rate of which shares are
   std::optional<Bytes> capacity = std::nullopt;
-  std::vector<MeasuredGemm> products = {};  // of bf16; their median over the shipped table's is a factor of all
+  std::vector<MeasuredGemm> products =
+      {};  // of bf16; their median over the shipped table's is a factor of all
   std::vector<ProductRow> other_products = {};
   std::vector<MemoryRow> passes = {};
   std::vector<AttentionRow> attention = {};

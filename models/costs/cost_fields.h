@@ -102,10 +102,7 @@ struct MeasuredTablesPart {
     const std::vector<std::string> devices = gemm_devices();
     const std::vector<std::string_view> words(devices.begin(), devices.end());
     const std::string_view device = words[table->word(words)];
-    roofline.products = gemm_tables(device);
-    roofline.attention = attention_table(device);
-    roofline.passes = memory_rates(device);
-    roofline.others = product_rates(device);
+    take_tables(roofline, device);
   }
   void write(JsonMembers& members, const Roofline& roofline, const auto& /*context*/) const {
     if (roofline.products.empty()) return;
@@ -203,7 +200,8 @@ inline constexpr auto kHostFields = fields<HostModel>(
               "does the host wait for each command (inline) or only enqueue it (async)"),
     defaulted("run_op_us", &HostModel::run_op, kTime),
     optional("backward_op_us", &HostModel::backward_op, kTime, "absent: as run_op_us"),
-    optional("update_op_us", &HostModel::update_op, kTime, "of one parameter; absent: as run_op_us"),
+    optional("update_op_us", &HostModel::update_op, kTime,
+             "of one parameter; absent: as run_op_us"),
     defaulted("collective_us", &HostModel::collective, kTime),
     defaulted("event_us", &HostModel::event, kTime), defaulted("copy_us", &HostModel::copy, kTime),
     defaulted("launch_latency_us", &HostModel::launch_latency, kTime),

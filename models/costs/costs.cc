@@ -19,7 +19,8 @@ namespace dovetail::models {
 Duration Costs::issue(const schedule::Op& what) const {
   if (const std::optional<Duration> known = ops.host(what)) return *known;
   const auto* several = std::get_if<schedule::KernelsWork>(&what.work);
-  if (several != nullptr) return host.op(what.phase) * static_cast<std::int64_t>(several->kernels.size());
+  if (several != nullptr)
+    return host.op(what.phase) * static_cast<std::int64_t>(several->kernels.size());
   const std::size_t at = what.name.rfind('@');
   const bool was_seen = !ops.known().empty() && ops.known().front().cost.host.has_value();
   if (at == std::string::npos || !was_seen) return host.op(what.phase);

@@ -61,7 +61,7 @@ namespace dovetail::models {
 //           issued, plus the launch latency
 struct HostModel {
   enum class Kind { Inline, Async } kind = Kind::Async;
-  Duration run_op{};          // host time to issue one op (Async only),
+  Duration run_op{};  // host time to issue one op (Async only),
   // or one of backward, or the update of one parameter; absent: as run_op. Python issues forward, C++ backward, and fused optimizers
   // pass over lists of tensors.
   std::optional<Duration> backward_op{}, update_op{};

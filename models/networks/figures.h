@@ -17,6 +17,11 @@
 
 namespace dovetail::jobs {
 
+// Of a step on one device: they add up to it.
+struct Phases {
+  Duration forward{}, backward{}, optimizer{}, step{};
+};
+
 struct Figures {
   double tokens_per_s_per_gpu = 0;
   double model_flop_per_s_per_gpu = 0;

@@ -84,11 +84,14 @@ struct Precision {
 enum class Recompute { None, Selective, Op, Full };
 constexpr auto words_of(Recompute) { return words("none", "selective", "op", "full"); }
 
-// What runs between the matrix products of a layer. Fused: one kernel for each norm, rotation and activation, and one product for
-// queries, keys and values (Megatron-Core with Transformer Engine, torch.compile). Eager: those that PyTorch runs by itself.
-// Layers: layers fused, and the embedding, the last norm and the loss by themselves (torch.compile of each layer).
-enum class Kernels { Fused, Eager, Layers };
-constexpr auto words_of(Kernels) { return words("fused", "eager", "layers"); }
+// What runs between the matrix products of a layer.
+//   fused         one kernel for each norm, rotation and activation, and one product for queries, keys and values (Megatron-Core with
+//                 Transformer Engine, torch.compile)
+//   eager         PyTorch's modules: norms in one kernel, rotations as complex numbers, activations operator by operator
+//   transformers  as Hugging Face's models are written: norms and rotations in operators, in f32 where they are so
+//   layers        transformers with torch.compile around each layer: the embedding, the last norm and the loss run by themselves
+enum class Kernels { Fused, Eager, Transformers, Layers };
+constexpr auto words_of(Kernels) { return words("fused", "eager", "transformers", "layers"); }
 
 // How an optimizer goes over its tensors: in one kernel for many of them, or operator by operator (torch.optim's foreach).
 enum class Updates { Fused, Foreach };

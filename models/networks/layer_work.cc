@@ -189,8 +189,11 @@ class LayerWriter {
                       .columns = columns};
   }
   // Whether what is written now is what PyTorch runs by itself.
-  [[nodiscard]] bool is_eager() const {
-    return job_.kernels == Kernels::Eager || (job_.kernels == Kernels::Layers && !is_in_layer_);
+  [[nodiscard]] bool is_eager() const { return job_.kernels == Kernels::Eager || is_written_out(); }
+  // Whether it is what transformers' models are written in.
+  [[nodiscard]] bool is_written_out() const {
+    return job_.kernels == Kernels::Transformers ||
+           (job_.kernels == Kernels::Layers && !is_in_layer_);
   }
 
   // Rows of the embedding, and the angles and positions that transformers makes of every input; backward the whole table is zeroed.
@@ -205,7 +208,7 @@ class LayerWriter {
       backward(all, {{2 * e, Access::SumColumns}, {3 * e, Access::Scattered}});
     }
     if (model_.tied) sum_gradients(over_tp(model_.vocabulary) * model_.width, 1);
-    if (!is_eager()) return;
+    if (!is_written_out()) return;
     const std::int64_t sequence = job_.batch.sequence;
     constexpr int kOfPositions = 9, kOfAngles = 10;
     for (int i = 0; i < kOfPositions; ++i) forward(sequence, {{16}});
@@ -213,17 +216,16 @@ class LayerWriter {
     for (int i = 0; i < kOfAngles; ++i) forward(sequence * model_.attention.head_dim, {{8}});
   }
 
-  // PyTorch has a kernel for layer norms; RMS norms transformers writes out: to f32, squared, mean, with epsilon, root, times it, back,
+  // PyTorch has a kernel for each norm; RMS norms transformers writes out: to f32, squared, mean, with epsilon, root, times it, back,
   // times the weight.
   void norm(std::int64_t rows, std::int64_t width) {
     const std::int64_t e = element();
     const std::int64_t all = rows * width;
     const bool is_layer_norm = model_.norm == Norm::Layer;
-    if (!is_eager() || is_layer_norm) {
+    if (!is_written_out() || is_layer_norm) {
       forward(all, {{2 * e, is_layer_norm ? Access::LayerNorm : Access::RmsNorm}}, width);
-      backward(
-          all,
-          {{3 * e, is_layer_norm ? Access::LayerNormBackward : Access::RmsNormBackward}}, width);
+      backward(all, {{3 * e, is_layer_norm ? Access::LayerNormBackward : Access::RmsNormBackward}},
+               width);
       return;
     }
     forward(all, {{e + 4, Access::Widened}, {8}, {4, Access::SumRows}});
@@ -249,6 +251,13 @@ class LayerWriter {
       forward(queries + keys, {{2 * e}});
       return backward(queries + keys, {{2 * e}});
     }
+    if (!is_written_out()) {  // to f32, times the angles as complex numbers, back
+      for (const std::int64_t all : {queries, keys}) {
+        forward(all, {{e + 4, Access::Widened}, {8, Access::Columns}, {4 + e, Access::Strided}});
+        backward(all, {{e + 4, Access::Widened}, {8, Access::Columns}, {4 + e, Access::Strided}});
+      }
+      return;
+    }
     for (const std::int64_t all : {queries, keys}) {
       forward(all, {{2 * e, Access::Columns},
                     {e, Access::Strided},
@@ -270,7 +279,7 @@ class LayerWriter {
   void activate(std::int64_t elements) {
     const std::int64_t e = element();
     if (!model_.gated) {
-      if (is_eager() && model_.gelu_new) return gelu(elements);
+      if (is_written_out() && model_.gelu_new) return gelu(elements);
       forward(elements, {{2 * e}});
       return backward(elements, {{3 * e}});
     }
@@ -284,8 +293,7 @@ class LayerWriter {
   // Transformers' gelu_new: halved, cubed, times, plus, times, tanh, plus one, times.
   void gelu(std::int64_t elements) {
     const std::int64_t e = element();
-    forward(elements,
-            {{2 * e}, {2 * e}, {2 * e}, {3 * e}, {2 * e}, {2 * e}, {2 * e}, {3 * e}});
+    forward(elements, {{2 * e}, {2 * e}, {2 * e}, {3 * e}, {2 * e}, {2 * e}, {2 * e}, {3 * e}});
     backward(elements, {{3 * e},
                         {3 * e},
                         {3 * e},
@@ -326,8 +334,7 @@ class LayerWriter {
     for (const std::int64_t n : widths) adapt(m, n, k);
   }
   void up_projection(std::int64_t rows, std::int64_t inner, std::int64_t count = 1) {
-    if (!model_.gated)
-      return product(rows, inner, model_.width, count, model_.mlp_bias);
+    if (!model_.gated) return product(rows, inner, model_.width, count, model_.mlp_bias);
     products(rows, {inner, inner}, model_.width, count, model_.mlp_bias);
   }
 
@@ -494,7 +501,8 @@ class LayerWriter {
     product(own, e.count, model_.width);
     operands_ = job_.precision.products;
     if (e.shared_inner > 0) dense(e.shared_inner);
-    forward(sent * model_.width, {{2 * element(), Access::Gathered}});  // in the order of their experts
+    forward(sent * model_.width,
+            {{2 * element(), Access::Gathered}});  // in the order of their experts
     backward(sent * model_.width, {{2 * element(), Access::Gathered}});
     end();
     dispatch(name + ".dispatch", sent);
@@ -558,10 +566,8 @@ LossWork loss_work(const Job& job) {
   const std::int64_t element = schedule::element_size(job.precision.compute).count();
   const std::int64_t columns = scores / (job.model.patches ? job.batch.micro : rows);
   const auto pass = [&](std::int64_t bytes, Access access) {
-    return schedule::Kernel(MemoryWork{.bytes = Bytes(scores * bytes),
-                                       .flop = Flop(0),
-                                       .access = access,
-                                       .columns = columns});
+    return schedule::Kernel(MemoryWork{
+        .bytes = Bytes(scores * bytes), .flop = Flop(0), .access = access, .columns = columns});
   };
   // To f32, the logarithm of the softmax, one word of each row; backward zeros with one word a row, the gradient of that logarithm,
   // and back. Fused: one kernel each way that keeps the sums of rows.

@@ -266,7 +266,7 @@ class Counter {
     const double of_norms = reads_inputs(Part::Mlp) ? 4 : 3;
     double kept = compute() * (of_norms * h * between_ + attention_elements() * tokens_);
     kept += 4 * heads * tokens_;  // log-sum-exp of each row of scores
-    if (job_.kernels == Kernels::Eager) kept += kept_by_written_out(layer);
+    if (job_.kernels == Kernels::Transformers) kept += kept_by_written_out(layer);
     if (!job_.flash && job_.recompute == Recompute::None) {
       kept += compute() * heads * tokens_ * as_double(job_.batch.sequence);
     }
@@ -280,6 +280,10 @@ class Counter {
     return kept + 4 * as_double(e.count) * between_;  // the router's scores
   }
 
+  [[nodiscard]] bool is_written_out() const {
+    return job_.kernels == Kernels::Transformers || job_.kernels == Kernels::Layers;
+  }
+
   // What operators keep where no kernel does their work at once: an RMS norm its input in f32 and what it is times the root, gelu_new
   // three results more.
   double kept_by_written_out(std::int64_t layer) const {
@@ -288,8 +292,8 @@ class Counter {
     if (m.norm == Norm::Rms) {
       kept += (4 + compute() + 2) * as_double(m.width) * between_;
       if (m.attention.normed_heads) {
-        const double heads = as_double(m.attention.heads + m.attention.key_value_heads) /
-                             as_double(job_.layout.tp);
+        const double heads =
+            as_double(m.attention.heads + m.attention.key_value_heads) / as_double(job_.layout.tp);
         kept += (4 * as_double(m.attention.head_dim) + 4) * heads * tokens_;
       }
     }
@@ -316,7 +320,7 @@ class Counter {
     const double boundary = compute() * as_double(job_.model.width) * between_;
     double kept = 0;
     for (const std::int64_t layer : blocks.layers) kept += left_by_layer(layer);
-    if (blocks.head) kept += (job_.kernels == Kernels::Fused ? 2 : 4) * boundary;  // last norm
+    if (blocks.head) kept += (is_written_out() ? 4 : 2) * boundary;  // last norm
     // What was sent, until its gradient comes: by all but the role of the last virtual stage.
     if (!blocks.head) kept += boundary;
     return kept;
@@ -344,7 +348,7 @@ class Counter {
     const std::int64_t words =
         job_.model.patches ? job_.model.patches->classes : job_.model.vocabulary;
     // Written out: the logarithm of the softmax, the gradient of one word a row, and that of the logits, all in f32.
-    const double written_out = job_.kernels == Kernels::Fused ? compute() + 8 : 12;
+    const double written_out = is_written_out() ? 12 : compute() + 8;
     const double per_word = rules_.fused_loss ? compute() : written_out;
     return rounded(per_word * tokens_ * as_double(words) / as_double(job_.layout.tp));
   }
@@ -466,7 +470,7 @@ MemoryRules memory_rules(const Job& job) {
   const bool is_deepspeed = job.as == RunBy::Deepspeed;
   return {.resident_gradients = is_megatron,
           .bucket_copies = job.as == RunBy::Torch,
-          .fused_gate = job.kernels != Kernels::Eager,
+          .fused_gate = is_megatron || job.kernels == Kernels::Layers,
           .whole_sums = job.zero == Zero::Parameters && !is_megatron && !is_deepspeed,
           .cast_shards = is_deepspeed};
 }

@@ -20,7 +20,7 @@
 //   logits        last stage, per token and word: compute type, f32, and their softmax in f32
 //   working       the layer whose backward runs: gradients of its inner size; what it computes again
 //   gathered      Zero 3: the layer in use and `prefetch` more; without reshard all
-//                 Written out (kernels=eager) an RMS norm keeps 4 B and twice the compute type more an element, gelu_new three results;
+//                 Written out (kernels=transformers) an RMS norm keeps 4 B and twice the compute type more an element, gelu_new three results;
 //                 the loss keeps 12 B a word
 //   buffers       cuBLAS's work spaces; sequences gathered for tp, keys and values for cp, tokens for ep, what pp sends; buckets
 //   fragmentation of the allocator: 15 % of what it reserves, the mean that GMLake (arXiv 2401.08156) found of

@@ -227,7 +227,8 @@ class ProgramWriter {
           [&](const Compute& compute) {
             std::vector<Kernel> again = is_whole ? compute.forward : compute.again;
             // PyTorch's checkpoint stops behind what was saved last; Megatron's own goes through.
-            if (is_whole && compute.needed && job_.as != RunBy::Megatron) again.resize(*compute.needed);
+            if (is_whole && compute.needed && job_.as != RunBy::Megatron)
+              again.resize(*compute.needed);
             if (again.empty()) {
               flowing = played.out;
               return;
@@ -235,8 +236,8 @@ class ProgramWriter {
             std::vector<TensorId> reads = inputs();
             flowing = activation(compute.name + ".again", compute.out);
             reads.insert(reads.end(), played.parameters.begin(), played.parameters.end());
-            add_op(compute.name + ".recompute", Phase::Backward, played.stage, kernels(std::move(again)),
-                   std::move(reads), {flowing});
+            add_op(compute.name + ".recompute", Phase::Backward, played.stage,
+                   kernels(std::move(again)), std::move(reads), {flowing});
           },
           [&](const Travel& travel) {
             if (!travel.forward) return;

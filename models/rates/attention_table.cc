@@ -100,8 +100,7 @@ Duration AttentionTable::time(const schedule::Attention& attention, Flop flop) c
   const double computed = asked > kSmall && asked < kWide ? kWide : asked;
   const Row row = row_of(attention.backward ? backward_ : forward_, std::log2(computed),
                          std::log2(static_cast<double>(attention.tokens)));
-  return from_us(row.fixed_us +
-                 1e6 * flop.count() * (computed / asked) / std::exp2(row.log_rate));
+  return from_us(row.fixed_us + 1e6 * flop.count() * (computed / asked) / std::exp2(row.log_rate));
 }
 
 std::shared_ptr<const AttentionTable> attention_table(std::string_view device) {

@@ -41,8 +41,8 @@ class AttentionTable {
   struct Row {
     double log_rate, fixed_us;  // log2 of FLOP/s
   };
-  using Curve = std::map<double, Row>;            // by log2 of tokens seen
-  using Heads = std::map<double, Curve>;          // by log2 of head_dim
+  using Curve = std::map<double, Row>;    // by log2 of tokens seen
+  using Heads = std::map<double, Curve>;  // by log2 of head_dim
   [[nodiscard]] static Row row_of(const Heads& heads, double head_dim, double seen);
 
   Heads forward_, backward_;

@@ -70,8 +70,6 @@ std::string_view products_file() {
   return between(dovetail_gemm_products, dovetail_gemm_products_end);
 }
 
-std::string_view memory_file() {
-  return between(dovetail_gemm_memory, dovetail_gemm_memory_end);
-}
+std::string_view memory_file() { return between(dovetail_gemm_memory, dovetail_gemm_memory_end); }
 
 }  // namespace dovetail::models

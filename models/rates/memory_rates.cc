@@ -46,7 +46,7 @@ RatesByDevice read_memory_rates() {
     std::shared_ptr<MemoryRates>& rates = devices[device];
     if (!rates) rates = std::make_shared<MemoryRates>();
     rates->add(*kind, type, static_cast<std::int64_t>(number_in(columns)),
-                        {.fixed = from_us(number_in(fixed_us)), .share = number_in(share)});
+               {.fixed = from_us(number_in(fixed_us)), .share = number_in(share)});
   }
   return devices;
 }

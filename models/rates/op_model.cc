@@ -34,6 +34,13 @@ KernelClass kernel_class(const schedule::Op& op) {
   return KernelClass::Other;
 }
 
+void take_tables(Roofline& roofline, std::string_view device) {
+  roofline.products = gemm_tables(device);
+  roofline.attention = attention_table(device);
+  roofline.passes = roofline.products.empty() ? nullptr : memory_rates(device);
+  roofline.others = product_rates(device);
+}
+
 Duration CopyModel::time(Bytes bytes) const {
   return fixed + from_us(ns_per_byte * static_cast<double>(bytes.count()) / 1e3);
 }
@@ -44,9 +51,9 @@ double seconds_to_move(const Roofline& roofline, Bytes bytes) {
 
 Duration Roofline::moving_time(const schedule::Op& op) const {
   const auto* work = std::get_if<schedule::MemoryWork>(&op.work);
-  const std::optional<MemoryRate> rate =
-      passes != nullptr && work != nullptr ? passes->rate(work->access, op.dtype, work->columns)
-                                           : std::nullopt;
+  const std::optional<MemoryRate> rate = passes != nullptr && work != nullptr
+                                             ? passes->rate(work->access, op.dtype, work->columns)
+                                             : std::nullopt;
   if (!rate) return from_us(seconds_to_move(*this, op.bytes()) * 1e6);
   const double bytes = static_cast<double>(op.bytes().count());
   return rate->fixed + from_us(1e6 * bytes / (rate->share * memory.count()));
@@ -108,7 +115,9 @@ std::optional<Duration> Roofline::measured_product(const schedule::Op& op,
   const bool is_f32 = op.dtype == schedule::DType::F32;
   if (!is_half(op.dtype) && !is_f32) return time;
   if (!is_own && gemm.operands != Operands::Tf32) return time;
-  const ProductType type = !is_f32 ? ProductType::Half : is_own ? ProductType::F32 : ProductType::Tf32;
+  const ProductType type = !is_f32  ? ProductType::Half
+                           : is_own ? ProductType::F32
+                                    : ProductType::Tf32;
   const std::optional<FlopPerSecond> rate = others->rate(kernel, type);
   if (!rate) return time;
   schedule::Op one = op;
@@ -142,8 +151,9 @@ Duration OpModel::roofline_time(const schedule::Op& op) const {
   const auto* memory = std::get_if<schedule::MemoryWork>(&op.work);
   if (memory != nullptr && memory->attention && compute->attention != nullptr &&
       is_half(op.dtype)) {
-    return std::max(compute->moving_time(op), stretched(compute->attention->time(*memory->attention, memory->flop),
-                                                        compute->products_stretch)) +
+    return std::max(compute->moving_time(op),
+                    stretched(compute->attention->time(*memory->attention, memory->flop),
+                              compute->products_stretch)) +
            compute->kernel_overhead;
   }
   return std::max(compute->moving_time(op), from_us(computing * 1e6)) + compute->kernel_overhead;

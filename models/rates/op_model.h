@@ -60,9 +60,10 @@ struct Roofline {
   GemmTables products = {};
   std::shared_ptr<const AttentionTable> attention = nullptr;  // of bf16 and f16; null: not measured
   std::shared_ptr<const MemoryRates> passes = nullptr;        // null: 0.8 for all of them
-  std::shared_ptr<const ProductRates> others = nullptr;  // products that no grid holds; null: not measured
-  double table_factor = 1;                    // of the times of `products`: of other machines' tables
-  double products_stretch = 1;                // of the times of both
+  std::shared_ptr<const ProductRates> others =
+      nullptr;                  // products that no grid holds; null: not measured
+  double table_factor = 1;      // of the times of `products`: of other machines' tables
+  double products_stretch = 1;  // of the times of both
 
   // Whether the table has a product of the op.
   [[nodiscard]] bool has_measured(const schedule::Op& op) const;
@@ -79,6 +80,9 @@ struct Roofline {
   [[nodiscard]] Duration moving_time(const schedule::Op& op) const;
   friend bool operator==(const Roofline&, const Roofline&) = default;
 };
+
+// The tables of this GPU; without any the peaks stand alone.
+void take_tables(Roofline& roofline, std::string_view device);
 
 // One direction of a pack or unpack: fixed + ns_per_byte * bytes.
 struct CopyModel {

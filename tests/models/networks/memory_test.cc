@@ -91,6 +91,9 @@ TEST(JobMemoryTest, ActivationsOfALayerAreWhatItsBackwardReads) {
   // One kernel for silu(gate) x up keeps 3 x 16.
   EXPECT_EQ(memory_of(tiny("gbs=2"), {.fused_gate = true})[0].activations,
             Bytes(2 * (layer - kTokens * 2 * 16) + kTokens * 2 * 16));
+  // Written out each norm keeps its input in f32 and what it is times the root; the last one as well.
+  EXPECT_EQ(memory_of(tiny("gbs=2,kernels=transformers"))[0].activations,
+            Bytes(2 * (layer + kTokens * 8 * 8) + kTokens * 2 * 32));
   // Without flash attention the scores of 2 heads x 4 x 4 tokens stay, but not with selective recomputation.
   EXPECT_EQ(memory_of(tiny("gbs=2,flash=no"))[0].activations,
             Bytes(2 * (layer + 2 * 2 * 16) + kTokens * 2 * 16));

@@ -125,7 +125,7 @@ TEST(JobTextTest, RefusalsNameTheOption) {
   expect("llama3_8b:pp=2,layers=32", "expected 2 numbers");
   expect("llama3_8b:pp=3,layers=16/0/16", "only the first and the last stage");
   expect("llama3_8b:pp=2,layers=16/x", "expected whole numbers such as 21/20/20/19, found \"x\"");
-  expect("llama3_8b:kernels=slow", "expected fused or eager");
+  expect("llama3_8b:kernels=slow", "expected fused, eager, transformers or layers");
   expect("llama3_8b:recompute=some", "expected none, selective, op or full");
   expect("llama3_8b:offload=yes", "not modelled");
   expect("llama3_8b:zero=4", "expected 0, 1, 2 or 3");

@@ -1,0 +1,110 @@
+// The kernels of a model that nothing fuses are those that PyTorch dispatches: as many, with as many bytes and FLOP, forward and backward.
+//
+// The product of positions and frequencies, as small as a pass, counts as one. The counts were taken from PyTorch 2.11 with transformers 5.17 on the meta device, loss as in transformers' causal models.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "models/networks/program.h"
+#include "models/networks/text.h"
+
+namespace dovetail::jobs {
+namespace {
+
+// Kernels of one phase; bytes of those that are bound by memory, but for attention, FLOP of products.
+struct Kernels {
+  std::int64_t memory = 0, products = 0, attention = 0;
+  double bytes = 0, flop = 0;
+};
+
+struct Dispatched {
+  std::string name, model;
+  std::int64_t layers;  // 0: all
+  std::string keys;
+  Kernels forward, backward;
+};
+
+Kernels kernels_of_phase(const schedule::Program& program, schedule::Phase phase) {
+  Kernels sum;
+  for (const schedule::Op& op : program.ops) {
+    if (op.phase != phase) continue;
+    for (const schedule::Kernel& kernel : schedule::kernels_of(op.work)) {
+      if (const auto* gemm = std::get_if<schedule::GemmWork>(&kernel)) {
+        ++sum.products;
+        sum.flop += 2 * static_cast<double>(gemm->m) * static_cast<double>(gemm->n) *
+                    static_cast<double>(gemm->k);
+        continue;
+      }
+      const auto& memory = std::get<schedule::MemoryWork>(kernel);
+      if (memory.attention) {
+        ++sum.attention;
+        continue;
+      }
+      ++sum.memory;
+      sum.bytes += static_cast<double>(memory.bytes.count());
+    }
+  }
+  return sum;
+}
+
+void expect_alike(const Kernels& found, const Kernels& wanted) {
+  constexpr double kCounts = 0.02, kBytes = 0.02;
+  EXPECT_EQ(found.products, wanted.products);
+  EXPECT_EQ(found.attention, wanted.attention);
+  EXPECT_NEAR(static_cast<double>(found.memory), static_cast<double>(wanted.memory),
+              kCounts * static_cast<double>(wanted.memory) + 2);
+  EXPECT_NEAR(found.bytes / wanted.bytes, 1, kBytes);
+  EXPECT_NEAR(found.flop / wanted.flop, 1, 1e-6);
+}
+
+class EagerListTest : public ::testing::TestWithParam<Dispatched> {};
+
+TEST_P(EagerListTest, IsWhatPyTorchDispatches) {
+  const Dispatched& wanted = GetParam();
+  Job job =
+      parse_job(wanted.model + ":" + wanted.keys + ",kernels=transformers,grads=bf16,reduce=bf16");
+  if (wanted.layers > 0) job.model.layers = wanted.layers;
+  const schedule::Program program = program_of(job);
+  {
+    SCOPED_TRACE("forward");
+    expect_alike(kernels_of_phase(program, schedule::Phase::Forward), wanted.forward);
+  }
+  SCOPED_TRACE("backward");
+  expect_alike(kernels_of_phase(program, schedule::Phase::Backward), wanted.backward);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, EagerListTest,
+    ::testing::Values(Dispatched{"llama",
+                                 "llama3_8b",
+                                 4,
+                                 "gbs=1,mbs=1,seq=4096",
+                                 {152, 29, 4, 17'734'893'960, 11'450'383'335'424},
+                                 {261, 58, 4, 35'611'262'980, 22'900'765'622'272}},
+                      Dispatched{"checkpoint",
+                                 "llama3_8b",
+                                 4,
+                                 "gbs=1,mbs=1,seq=8192,recompute=full",
+                                 {152, 29, 4, 35'469'713'800, 22'900'766'670'848},
+                                 {377, 82, 8, 88'728'944'644, 56'246'891'708'416}},
+                      Dispatched{"qwen3",
+                                 "qwen3_0.6b",
+                                 0,
+                                 "gbs=1,mbs=1,seq=1024",
+                                 {1320, 197, 28, 10'553'981'320, 1'220'576'149'504},
+                                 {2598, 394, 28, 23'790'067'716, 2'441'152'036'864}},
+                      Dispatched{"gpt2",
+                                 "gpt2",
+                                 0,
+                                 "gbs=16,mbs=16,seq=1024",
+                                 {162, 49, 12, 36'447'879'824, 4'047'897'624'576},
+                                 {249, 98, 12, 60'504'383'492, 8'095'795'249'152}}),
+    [](const auto& one) { return one.param.name; });
+
+}  // namespace
+}  // namespace dovetail::jobs
