@@ -73,6 +73,12 @@ constexpr auto kProductRow = fields<GpuBook::ProductRow>(
     required("axis", &GpuBook::ProductRow::axis, as_number(1e-6, kMostExtentOfBook)),
     required("tflop_per_s", &GpuBook::ProductRow::rate, kRateOfBook));
 
+// Keys of it that are absent are those of any host.
+constexpr auto kHostOfBook = [](GpuBook& book) -> HostModel& {
+  if (!book.host) book.host = default_host(BackendKind::Cuda);
+  return *book.host;
+};
+
 constexpr auto kBookFields = as_object(fields<GpuBook>(
     document("dovetail.gpu/1", "gpu"), required("name", &GpuBook::name, as_name()),
     required("device", &GpuBook::device, as_name(), "whose shipped tables stand behind it"),
@@ -87,7 +93,7 @@ constexpr auto kBookFields = as_object(fields<GpuBook>(
              "memory-bound kernels: fixed + bytes / (share x rate)"),
     optional("attention", &GpuBook::attention, as_list(as_object(kAttentionRow)),
              "fused kernels: fixed + FLOP / rate"),
-    optional("host", &GpuBook::host, as_object(kHostFields), kHostWords)));
+    optional("host", kHostOfBook, as_object(kHostFields), kHostWords)));
 
 }  // namespace
 
