@@ -138,7 +138,7 @@ def _run(meter, all_rows, say):
 def _read_state():
     """(MHz, W, limit in W) as nvidia-smi says them now; nothing where it does not."""
     uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
-    which = f"GPU-{uuid}" if uuid else os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
+    which = f"GPU-{uuid}".replace("GPU-GPU-", "GPU-") if uuid else os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0] or "0"
     try:
         said = subprocess.run(["nvidia-smi", "-i", which, "--format=csv,noheader,nounits",
                                "--query-gpu=clocks.sm,power.draw,power.limit"], capture_output=True, text=True, timeout=10,

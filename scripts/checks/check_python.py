@@ -92,6 +92,7 @@ def environment(folder):
 
 # What a wheel must hold, by the folder that it is taken from.
 DATA = {"models/clusters": "share/dovetail/models/clusters", "models/workloads": "share/dovetail/models/workloads",
+        "models/rates/gemm": "share/dovetail/models/rates/gemm",
         "answers/validation/data": "share/dovetail/answers/validation/data", "python/dovetail": "", "python/dovetail_torch": "../dovetail_torch"}
 
 

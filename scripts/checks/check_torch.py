@@ -5,7 +5,8 @@
 
 Starts two ranks (gloo, loopback). Each setting trains a small model for a few steps; its weights must be bit for bit
 those of stock DistributedDataParallel, and its buckets those of the plan by DDP's own log.
-Models that run nowhere are described: their parameters and FLOPs must be the zoo's, and those that PyTorch counts. Nothing
+Models that run nowhere are described: their parameters and FLOPs must be the zoo's, and those that PyTorch counts. A GPU's
+own book is measured on processors, and once more on stand-ins for a GPU's graphs and events. Nothing
 here depends on how long anything takes; scripts/campaigns/validate_torch.sh compares times.
 
 The last line counts. Exit codes: 0 all passed, 1 something failed, 77 no PyTorch here (a skip, with the reason).
@@ -86,6 +87,7 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 
 import dovetail_torch  # noqa: E402
 import torch_models  # noqa: E402
+from dovetail_torch import gpu_books, gpu_kernels, measure as measuring, meter as meters  # noqa: E402
 from dovetail_torch.apply import has_list, logged_buckets, owned_parameters  # noqa: E402
 from torch_host import run_on_host  # noqa: E402
 
@@ -711,6 +713,173 @@ def check_description_refusals():
     check("--job config.json:tp=2" in said.getvalue(), f"the way to tensor parallelism is told: {said.getvalue()}")
 
 
+def command(*words):
+    """python -m dovetail_torch, as a process: (exit code, what it printed, what it said beside that)"""
+    ended = subprocess.run([sys.executable, "-m", "dovetail_torch", *words], capture_output=True, text=True, check=False,
+                           env=dict(os.environ, PYTHONPATH=str(ROOT / "python")))
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def check_measuring():
+    """A book that the tool reads; what this PyTorch has not is left out, with the reason."""
+    path = FOLDER / f"book-{RANK}.json"
+    code, _, said = command("measure", "-o", str(path), "--device-type", "cpu", "--device", "h100")
+    check(code == 0 and "passes: row" in said, f"measured, and tells how far it is: {said}")
+    book = json.loads(path.read_text())
+    accesses = {row["access"] for row in book["passes"]}
+    everywhere = {"plain", "widened", "mixed", "rows", "columns", "sum-rows", "sum-columns", "strided", "layer-norm",
+                  "layer-norm-backward", "softmax", "softmax-backward", "filled", "gathered", "scattered", "foreach"}
+    check(everywhere <= accesses and book["products"] and book["other_products"] and book["host"]["run_op_us"] > 0,
+          f"what every PyTorch has is there: {sorted(everywhere - accesses)}")
+    for is_there, found, word in (
+            (hasattr(F, "scaled_dot_product_attention"), "attention" in book, "scaled_dot_product_attention"),
+            (hasattr(F, "rms_norm"), "rms-norm" in accesses, "rms_norm")):
+        check(is_there == found and is_there != (word in book["notes"].get("skipped", "")), f"{word}: {book['notes']}")
+    read = json.loads(tool("validate", "gpu", "--gpu", str(FOLDER / "book-0.json"), "--json"))
+    check("processors by its own book" in read["gpu"], f"the tool takes the book: {read['gpu']}")
+    tool("explore", "--job", "llama3_8b:dp_shard=8,gbs=8", "--cluster", "h100x8", "--what-if", f"gpu={FOLDER / 'book-0.json'}")
+    empty = measuring.measure(FOLDER / f"empty-{RANK}.json", seconds=0, device="h100", kind="cpu", say=lambda line: None)
+    check(empty["notes"]["skipped"].startswith("no time left: host: issue, updates; products: 256 x 256 x 256") and
+          not any(name in empty for name in (*measuring.LISTS, "host")), f"without time all is left out: {empty}")
+    tool("validate", "gpu", "--gpu", str(FOLDER / "empty-0.json"))
+    broken = FOLDER / "other.json"
+    if RANK == 0:
+        broken.write_text(json.dumps(dict(empty, device="h1000")))
+    refused = tool("validate", "gpu", "--gpu", str(broken), code=2)
+    check(set(refused.partition("expected one of ")[2].partition(", found")[0].split(", ")) == set(gpu_books.DEVICES),
+          f"both know the same devices: {refused}")
+
+
+def check_rows_left_out():
+    """A row that fails is left out alone."""
+    def full(_meter):
+        raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+    row = lambda name, run: gpu_kernels.Row("passes", name, run)
+    values = {"access": "plain", "fixed_us": 1.23456789, "share": 0.9}
+    found = measuring._run(meters.Meter("cpu", 60), [
+        row("wide", full), row("slow", lambda _meter: dict(values, share=1e-6)), row("good", lambda _meter: values)],
+        lambda line: None)
+    check(found.lists["passes"] == [dict(values, fixed_us=1.2346)], f"the others are measured: {found.lists}")
+    check(found.notes() == {"skipped": "out of memory: passes: wide. share is below 0.0001: passes: slow"}, f"{found.notes()}")
+    rounded = lambda points: tuple(round(value, 9) for value in meters.fixed_and_rate(points))
+    check(rounded([(2.0, 4.0), (10.0, 8.0), (20.0, 13.0)]) == (3.0, 2.0), "3 us, and 2 a microsecond")
+    fixed, rate = meters.fixed_and_rate([(2.0, 0.5), (10.0, 5.0)])
+    check(fixed == 0 and 2 < rate < 4, f"no line begins below zero: {fixed}, {rate}")
+    check(rounded([(2.0, 8.0), (10.0, 5.0)]) == (0.0, 2.0), "one that falls tells nothing but its end")
+    names = {"NVIDIA H100 80GB HBM3": "h100", "NVIDIA A100-SXM4-80GB": "a100", "NVIDIA GB200": "gb200", "NVIDIA B200": "b200",
+             "NVIDIA H200 NVL": "h200", "NVIDIA L40S": "l40s", "NVIDIA GH200 480GB": None, "NVIDIA GeForce RTX 4090": None}
+    check({name: measuring.device_of(name) for name in names} == names, "devices by the names of GPUs")
+
+
+def check_measuring_refusals():
+    out = str(FOLDER / "never.json")
+    for words, expected in [
+            (("measure",), "required: -o"), (("measure", "-o", "/no/such/folder/x"), "expected a file in a folder"),
+            (("measure", "-o", out, "--seconds", "soon"), "expected 1 to 7200 seconds, found \"soon\""),
+            (("measure", "-o", out, "--device-type", "cpu"), "say with --device whose tables"),
+            (("measure", "-o", out, "--device-type", "cpu", "--device", "v100"), "--device: expected one of a100, "),
+            (("compare-gpu", "/no/such/file"), "/no/such/file: No such file"),
+            (("compare-gpu", __file__), "expected JSON"), (("compare-gpu", str(FOLDER / "job.json")), "expected a GPU's own book"),
+            (("guess",), "invalid choice")]:
+        code, printed, said = command(*words)
+        check(code == 2 and not printed and len(said.splitlines()) == 1 and expected in said, f"{words}: {code}: {said}")
+    check(not os.path.exists(out), "nothing is written")
+
+
+def check_compared_books():
+    """How a GPU differs, from the shipped tables and from another one."""
+    shipped = gpu_books.shipped("h100")
+    slower = dict(shipped, schema="dovetail.gpu/1", name="NVIDIA H100", notes={"power": "620 W in these"},
+                  host={"run_op_us": 20.0}, products=[dict(row, us=1.04 * row["us"]) for row in shipped["products"]],
+                  attention=[dict(row, tokens=row["tokens"] + 1) for row in shipped["attention"]])
+    path, other = FOLDER / f"slower-{RANK}.json", FOLDER / f"twice-{RANK}.json"
+    path.write_text(json.dumps(slower))
+    code, printed, _ = command("compare-gpu", str(path))
+    check(code == 0 and printed.splitlines()[0].endswith("products 4 % slower, plain passes alike; 620 W in these"),
+          f"the first line says it: {printed}")
+    check("attention" not in printed and "run_op_us: 20 (the tables have no host)" in printed, f"by rows that both have: {printed}")
+    # The same shares of half the rate: twice the time of what is moved, a little less of small passes.
+    other.write_text(json.dumps(dict(slower, memory_bytes_per_s=slower["memory_bytes_per_s"] / 2, host={"run_op_us": 40.0})))
+    found = gpu_books.ratios(gpu_books.read_book(other), gpu_books.read_book(path))
+    check(found["host: run_op_us"] == [2.0] and set(found["products"]) == {1.0} and 1.9 < found["passes: plain"][0] < 2,
+          f"beside another book: {found['passes: plain']}")
+
+
+class GraphStandIn:
+    """torch.cuda.graph and CUDAGraph in one: replays nothing, and refuses what the test says."""
+    refused = False
+
+    def __init__(self, *_unused, **_more):
+        pass
+
+    def __enter__(self):
+        if GraphStandIn.refused:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    def __exit__(self, *_unused):
+        return False
+
+    def replay(self):
+        pass
+
+
+class EventStandIn:
+    ended = 0.0
+
+    def __init__(self, **_unused):
+        self.at = 0.0
+
+    def record(self):
+        EventStandIn.ended += 0.01
+        self.at = EventStandIn.ended
+
+    def elapsed_time(self, end):
+        return end.at - self.at
+
+
+class MeterStandIn(meters.Meter):
+    """A GPU whose tensors lie in the processor's memory."""
+
+    def __init__(self, kind, seconds):
+        super().__init__(kind, seconds)
+        self.device, self.half = torch.device("cpu"), torch.float32
+
+
+def check_measuring_on_device():
+    """The way of graphs and events, with stand-ins for them."""
+    device = type("Properties", (), {"total_memory": 80 << 30, "L2_cache_size": 50 << 20, "memory_clock_rate": 2619000,
+                                     "memory_bus_width": 5120})
+    instead = {"is_available": lambda: True, "get_device_name": lambda _index: "NVIDIA H100 80GB HBM3", "Stream": object,
+               "get_device_properties": lambda _index: device, "set_stream": lambda _stream: None, "synchronize": lambda: None,
+               "memory_reserved": lambda: 50 << 30, "empty_cache": lambda: None, "graph": GraphStandIn,
+               "CUDAGraph": GraphStandIn, "Event": EventStandIn}
+    before = {name: getattr(torch.cuda, name) for name in instead}
+    theirs = measuring.Meter, measuring._sustained, measuring._software, gpu_kernels.Extents, meters.MOST_CALLS
+    try:
+        for name, stand_in in instead.items():
+            setattr(torch.cuda, name, stand_in)
+        measuring.Meter, gpu_kernels.Extents = MeterStandIn, lambda: gpu_kernels.ON_PROCESSORS
+        measuring._sustained, measuring._software = lambda _meter: {"power": "620 W in these, limit 700 W"}, lambda _kind: "-"
+        meters.MOST_CALLS = 2
+        books = []
+        for GraphStandIn.refused in (False, True):
+            books.append(measuring.measure(FOLDER / f"device-{RANK}.json", seconds=60, say=lambda line: None))
+    finally:
+        measuring.Meter, measuring._sustained, measuring._software, gpu_kernels.Extents, meters.MOST_CALLS = theirs
+        for name, real in before.items():
+            setattr(torch.cuda, name, real)
+    captured, refused = books
+    # 10 us from one event to the next, in which the three inputs of a product are captured once each.
+    check(captured["device"] == "h100" and captured["memory_bytes"] == 80 << 30 and
+          abs(captured["memory_bytes_per_s"] - 3.352e12) < 1e9, f"what the GPU says of itself: {captured}")
+    check(captured["products"][0]["us"] == round(10 / 3, 4), f"3 calls in 10 us: {captured['products'][0]}")
+    check("under CUDA graphs" in captured["notes"]["method"] and "without graphs" not in captured["notes"] and
+          captured["notes"]["power"].startswith("620 W"), f"how it was measured: {captured['notes']}")
+    check("plain" in refused["notes"]["without graphs"] and refused["passes"], f"what cannot be captured: {refused['notes']}")
+    tool("validate", "gpu", "--gpu", str(FOLDER / "device-0.json"))
+
+
 def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{os.environ['DOVETAIL_MEETING']}", rank=RANK, world_size=2)
@@ -721,7 +890,9 @@ def main():
     for part in (check_forms, check_micro_steps, check_any_grouping, check_mixed_dtypes, check_stock_buckets, check_refusals,
                  check_export, check_replanning, check_replanning_refusals):
         part(given)
-    for part in (check_windows, check_described_models, check_description, check_values, check_description_refusals):
+    for part in (check_windows, check_described_models, check_description, check_values, check_description_refusals,
+                 check_measuring, check_rows_left_out, check_measuring_refusals, check_compared_books,
+                 check_measuring_on_device):
         part()
     if RANK == 0:
         print(f"check_torch: {CHECKS['passed']} passed, {CHECKS['failed']} failed", flush=True)

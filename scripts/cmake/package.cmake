@@ -30,6 +30,7 @@ if(DOVETAIL_LIBRARY)
   install(FILES base/error.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/dovetail/base ${DEV})
 endif()
 install(DIRECTORY models/clusters models/workloads DESTINATION ${DOVETAIL_SHARE}/models)
+install(DIRECTORY models/rates/gemm DESTINATION ${DOVETAIL_SHARE}/models/rates)  # of dovetail_torch's compare-gpu
 install(DIRECTORY answers/validation/data DESTINATION ${DOVETAIL_SHARE}/answers/validation)
 install(FILES answers/validation/README.md DESTINATION ${DOVETAIL_SHARE}/answers/validation)
 install(DIRECTORY python/dovetail_torch DESTINATION ${DOVETAIL_SHARE}/python PATTERN __pycache__ EXCLUDE)
