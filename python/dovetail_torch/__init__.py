@@ -9,6 +9,8 @@
     dovetail_torch.describe(model, example, file="job.json")   # in place of capture: a model that runs nowhere yet
     model = dovetail_torch.ReplannedModel(model, forward, optimizer, tool="dovetail")  # all of that, again and again
 
+    $ python -m dovetail_torch measure -o mine.json            # what kernels take on this GPU: measure.py, gpu_books.py
+
 `forward(model)` runs the forward pass of the wrapped model on this rank's batch and returns the loss.
 Needs the standard library and torch (1.13 to 2.15) only; works with any backend of torch.distributed.
 

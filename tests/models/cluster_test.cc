@@ -4,6 +4,7 @@
 #include "models/clusters/cluster.h"
 
 #include "base/error.h"
+#include "models/clusters/gpu_book.h"
 #include "tests/models/small_cluster.h"
 #include "tests/support/errors.h"
 
@@ -14,6 +15,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -333,6 +335,28 @@ TEST(ShippedClustersTest, AllReduceTimesRiseFromOneTo512MiB) {
     // 512 times the bytes: the flattest curve (32 ranks over EFA) takes eight times as long.
     EXPECT_GT(previous, evaluate(hull, mib(1)) * 8) << name;
   }
+}
+
+// ------------------------------------------------------------------------------------ a GPU's own book
+
+// Python's measurement knows what an op takes to be issued, and nothing of collectives: default_host has 15 us.
+TEST(ClusterTest, WhatABookDoesNotSayOfTheHostIsThatOfAnyHost) {
+  const auto path =
+      std::filesystem::path(::testing::TempDir()) / ("book-" + std::to_string(getpid()) + ".json");
+  const auto book = [&](const std::string& host) {
+    std::ofstream(path)
+        << R"({"schema": "dovetail.gpu/1", "kind": "gpu", "name": "mine", "device": "h100")" +
+               host + "}";
+    const GpuBook read = load_gpu_book(path.string());
+    std::filesystem::remove(path);
+    return read;
+  };
+  HostModel expected = default_host(BackendKind::Cuda);
+  expected.run_op = from_us(48);
+  expected.backward_op = from_us(24);
+  EXPECT_EQ(book(R"(, "host": {"kind": "async", "run_op_us": 48, "backward_op_us": 24})").host,
+            expected);
+  EXPECT_EQ(book("").host, std::nullopt);
 }
 
 }  // namespace
