@@ -26,6 +26,8 @@ from dovetail_torch.gpu_books import DEVICES, WrongUse
 from dovetail_torch.meter import Meter, is_out_of_memory
 
 SUSTAINED_SECONDS = 2
+SUSTAINED_SIDE = 8192
+INTERRUPTED = "interrupted"
 LISTS = ("products", "other_products", "passes", "attention")
 # The least that a file can hold, which no GPU falls short of.
 LEAST = {"tflop_per_s": 1e-3, "backward_tflop_per_s": 1e-3, "share": 1e-4, "us": 1e-3}
@@ -114,9 +116,9 @@ def _measure_row(meter, row, found):
         return
     try:
         found.add(row.section, row.run(meter))
+        meter.release()
     except (RuntimeError, gpu_kernels.Absent) as error:
         found.skip(row, _reason(error))
-    meter.release()
 
 
 def _run(meter, all_rows, say):
@@ -131,7 +133,7 @@ def _run(meter, all_rows, say):
             _measure_row(meter, row, found)
         except KeyboardInterrupt:
             meter.ends = time.monotonic()
-            found.skip(row, "interrupted")
+            found.skip(row, INTERRUPTED)
     return found
 
 
@@ -150,22 +152,21 @@ def _read_state():
 
 def _sustained(meter):
     """Notes on products that follow each other for two seconds, which only power and heat hold back."""
-    side = 8192
-    a, b = meter.normal(side, side), meter.normal(side, side)
+    a, b = (meter.normal(SUSTAINED_SIDE, SUSTAINED_SIDE) for _ in range(2))
     alone = meter.us([lambda: torch.mm(a, b.t())], "sustained product")
     seen = []
     reader = threading.Thread(target=lambda: (time.sleep(SUSTAINED_SECONDS / 2), seen.append(_read_state())))
     reader.start()
     began, count = time.monotonic(), 0
-    while time.monotonic() - began < SUSTAINED_SECONDS:
+    while reader.is_alive() or time.monotonic() - began < SUSTAINED_SECONDS:
         for _ in range(20):
             torch.mm(a, b.t())
         meter.wait()
         count += 20
     us = 1e6 * (time.monotonic() - began) / count
     reader.join()
-    notes = {"sustained": f"products of 8192 x 8192 x 8192 for {SUSTAINED_SECONDS} s take {us / alone:.3f} times those of "
-                          "the rows"}
+    notes = {"sustained": f"products of {SUSTAINED_SIDE} x {SUSTAINED_SIDE} x {SUSTAINED_SIDE} take {us / alone:.3f} times as "
+                          f"long for {SUSTAINED_SECONDS} s on end as in a row"}
     if seen[0] is not None:
         clock, power, limit = seen[0]
         notes.update(clock=f"{clock:.0f} MHz in these", power=f"{power:.0f} W in these, limit {limit:.0f} W")
@@ -204,8 +205,11 @@ def measure(path, *, seconds=120, device=None, kind="cuda", say=lambda line: pri
     say(f"{name}: shipped tables of {known} stand behind it; {seconds:g} s")
     found = _run(meter, list(rows(kind, nominal, torch.empty(0, dtype=meter.half).element_size())), say)
     notes = {"software": _software(kind), **_method(meter), **found.notes()}
-    if meter.is_gpu:
-        notes.update(_sustained(meter))
+    if meter.is_gpu and INTERRUPTED not in found.skipped:
+        try:
+            notes.update(_sustained(meter))
+        except RuntimeError as error:
+            notes["sustained"] = f"not measured: {_reason(error)}"
     book = {"schema": "dovetail.gpu/1", "kind": "gpu", "name": name, "device": known, "origin": "own measurement",
             "date": datetime.date.today().isoformat(), "notes": notes, "memory_bytes_per_s": nominal}
     if meter.is_gpu:

@@ -729,12 +729,15 @@ def check_measuring():
     accesses = {row["access"] for row in book["passes"]}
     everywhere = {"plain", "widened", "mixed", "rows", "columns", "sum-rows", "sum-columns", "strided", "layer-norm",
                   "layer-norm-backward", "softmax", "softmax-backward", "filled", "gathered", "scattered", "foreach"}
-    check(everywhere <= accesses and book["products"] and book["other_products"] and book["host"]["run_op_us"] > 0,
-          f"what every PyTorch has is there: {sorted(everywhere - accesses)}")
+    # On a machine that is busy with others a row may be slower than any that a file can hold: then it says so.
+    left_out = book["notes"].get("skipped", "")
+    there = lambda name, rows: name in rows or ("is below" in left_out and name in left_out)
+    check(all(there(access, accesses) for access in everywhere) and there("other_products", book) and book["products"] and
+          book["host"]["run_op_us"] > 0, f"what every PyTorch has is there: {sorted(everywhere - accesses)}")
     for is_there, found, word in (
-            (hasattr(F, "scaled_dot_product_attention"), "attention" in book, "scaled_dot_product_attention"),
-            (hasattr(F, "rms_norm"), "rms-norm" in accesses, "rms_norm")):
-        check(is_there == found and is_there != (word in book["notes"].get("skipped", "")), f"{word}: {book['notes']}")
+            (hasattr(F, "scaled_dot_product_attention"), there("attention", book), "scaled_dot_product_attention"),
+            (hasattr(F, "rms_norm"), there("rms-norm", accesses), "rms_norm")):
+        check(is_there == (f"this PyTorch has no {word}" not in left_out) and found >= is_there, f"{word}: {book['notes']}")
     read = json.loads(tool("validate", "gpu", "--gpu", str(FOLDER / "book-0.json"), "--json"))
     check("processors by its own book" in read["gpu"], f"the tool takes the book: {read['gpu']}")
     tool("explore", "--job", "llama3_8b:dp_shard=8,gbs=8", "--cluster", "h100x8", "--what-if", f"gpu={FOLDER / 'book-0.json'}")
@@ -755,6 +758,9 @@ def check_rows_left_out():
     def full(_meter):
         raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
 
+    def stop(_meter):
+        raise KeyboardInterrupt
+
     row = lambda name, run: gpu_kernels.Row("passes", name, run)
     values = {"access": "plain", "fixed_us": 1.23456789, "share": 0.9}
     found = measuring._run(meters.Meter("cpu", 60), [
@@ -764,6 +770,8 @@ def check_rows_left_out():
     check(found.notes() == {"skipped": "out of memory: passes: wide. share is below 0.0001: passes: slow"}, f"{found.notes()}")
     rounded = lambda points: tuple(round(value, 9) for value in meters.fixed_and_rate(points))
     check(rounded([(2.0, 4.0), (10.0, 8.0), (20.0, 13.0)]) == (3.0, 2.0), "3 us, and 2 a microsecond")
+    interrupted = measuring._run(meters.Meter("cpu", 60), [row("one", stop), row("two", lambda _meter: values)], lambda line: None)
+    check(interrupted.notes() == {"skipped": "interrupted: passes: one. no time left: passes: two"}, f"{interrupted.notes()}")
     fixed, rate = meters.fixed_and_rate([(2.0, 0.5), (10.0, 5.0)])
     check(fixed == 0 and 2 < rate < 4, f"no line begins below zero: {fixed}, {rate}")
     check(rounded([(2.0, 8.0), (10.0, 5.0)]) == (0.0, 2.0), "one that falls tells nothing but its end")
@@ -855,18 +863,20 @@ def check_measuring_on_device():
                "memory_reserved": lambda: 50 << 30, "empty_cache": lambda: None, "graph": GraphStandIn,
                "CUDAGraph": GraphStandIn, "Event": EventStandIn}
     before = {name: getattr(torch.cuda, name) for name in instead}
-    theirs = measuring.Meter, measuring._sustained, measuring._software, gpu_kernels.Extents, meters.MOST_CALLS
+    theirs = measuring.Meter, measuring._read_state, measuring._software, gpu_kernels.Extents, meters.MOST_CALLS
+    sustained = measuring.SUSTAINED_SECONDS, measuring.SUSTAINED_SIDE
     try:
         for name, stand_in in instead.items():
             setattr(torch.cuda, name, stand_in)
         measuring.Meter, gpu_kernels.Extents = MeterStandIn, lambda: gpu_kernels.ON_PROCESSORS
-        measuring._sustained, measuring._software = lambda _meter: {"power": "620 W in these, limit 700 W"}, lambda _kind: "-"
-        meters.MOST_CALLS = 2
+        measuring._read_state, measuring._software = lambda: (1410.0, 620.2, 700.0), lambda _kind: "-"
+        meters.MOST_CALLS, measuring.SUSTAINED_SECONDS, measuring.SUSTAINED_SIDE = 2, 0.1, 64
         books = []
         for GraphStandIn.refused in (False, True):
             books.append(measuring.measure(FOLDER / f"device-{RANK}.json", seconds=60, say=lambda line: None))
     finally:
-        measuring.Meter, measuring._sustained, measuring._software, gpu_kernels.Extents, meters.MOST_CALLS = theirs
+        measuring.Meter, measuring._read_state, measuring._software, gpu_kernels.Extents, meters.MOST_CALLS = theirs
+        measuring.SUSTAINED_SECONDS, measuring.SUSTAINED_SIDE = sustained
         for name, real in before.items():
             setattr(torch.cuda, name, real)
     captured, refused = books
@@ -875,7 +885,7 @@ def check_measuring_on_device():
           abs(captured["memory_bytes_per_s"] - 3.352e12) < 1e9, f"what the GPU says of itself: {captured}")
     check(captured["products"][0]["us"] == round(10 / 3, 4), f"3 calls in 10 us: {captured['products'][0]}")
     check("under CUDA graphs" in captured["notes"]["method"] and "without graphs" not in captured["notes"] and
-          captured["notes"]["power"].startswith("620 W"), f"how it was measured: {captured['notes']}")
+          captured["notes"]["power"] == "620 W in these, limit 700 W", f"how it was measured: {captured['notes']}")
     check("plain" in refused["notes"]["without graphs"] and refused["passes"], f"what cannot be captured: {refused['notes']}")
     tool("validate", "gpu", "--gpu", str(FOLDER / "device-0.json"))
 
