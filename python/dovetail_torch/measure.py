@@ -31,8 +31,9 @@ INTERRUPTED = "interrupted"
 LISTS = ("products", "other_products", "passes", "attention")
 # The least that a file can hold, which no GPU falls short of.
 LEAST = {"tflop_per_s": 1e-3, "backward_tflop_per_s": 1e-3, "share": 1e-4, "us": 1e-3}
-OF_NAME = (("GB300", "gb300"), ("GB200", "gb200"), ("B200", "b200"), ("H200", "h200"), ("H100", "h100"), ("A100", "a100"),
-           ("L40S", "l40s"))
+# B300 has the products of GB300 (models/clusters/b300.json).
+OF_NAME = (("GB300", "gb300"), ("B300", "gb300"), ("GB200", "gb200"), ("B200", "b200"), ("H200", "h200"), ("H100", "h100"),
+           ("A100", "a100"), ("L40S", "l40s"))
 
 
 def device_of(name):

@@ -740,7 +740,8 @@ def check_measuring():
         check(is_there == (f"this PyTorch has no {word}" not in left_out) and found >= is_there, f"{word}: {book['notes']}")
     read = json.loads(tool("validate", "gpu", "--gpu", str(FOLDER / "book-0.json"), "--json"))
     check("processors by its own book" in read["gpu"], f"the tool takes the book: {read['gpu']}")
-    tool("explore", "--job", "llama3_8b:dp_shard=8,gbs=8", "--cluster", "h100x8", "--what-if", f"gpu={FOLDER / 'book-0.json'}")
+    tool("explore", "--job", "llama3_8b:dp_shard=8,gbs=8", "--cluster", "h100x8", "--what-if",
+         f"gpu={FOLDER / 'book-0.json'}")
     empty = measuring.measure(FOLDER / f"empty-{RANK}.json", seconds=0, device="h100", kind="cpu", say=lambda line: None)
     check(empty["notes"]["skipped"].startswith("no time left: host: issue, updates; products: 256 x 256 x 256") and
           not any(name in empty for name in (*measuring.LISTS, "host")), f"without time all is left out: {empty}")
@@ -770,12 +771,13 @@ def check_rows_left_out():
     check(found.notes() == {"skipped": "out of memory: passes: wide. share is below 0.0001: passes: slow"}, f"{found.notes()}")
     rounded = lambda points: tuple(round(value, 9) for value in meters.fixed_and_rate(points))
     check(rounded([(2.0, 4.0), (10.0, 8.0), (20.0, 13.0)]) == (3.0, 2.0), "3 us, and 2 a microsecond")
-    interrupted = measuring._run(meters.Meter("cpu", 60), [row("one", stop), row("two", lambda _meter: values)], lambda line: None)
+    interrupted = measuring._run(meters.Meter("cpu", 60), [row("one", stop), row("two", lambda _meter: values)],
+                                 lambda line: None)
     check(interrupted.notes() == {"skipped": "interrupted: passes: one. no time left: passes: two"}, f"{interrupted.notes()}")
     fixed, rate = meters.fixed_and_rate([(2.0, 0.5), (10.0, 5.0)])
     check(fixed == 0 and 2 < rate < 4, f"no line begins below zero: {fixed}, {rate}")
     check(rounded([(2.0, 8.0), (10.0, 5.0)]) == (0.0, 2.0), "one that falls tells nothing but its end")
-    names = {"NVIDIA H100 80GB HBM3": "h100", "NVIDIA A100-SXM4-80GB": "a100", "NVIDIA GB200": "gb200", "NVIDIA B200": "b200",
+    names = {"NVIDIA H100 80GB HBM3": "h100", "NVIDIA A100-SXM4-80GB": "a100", "NVIDIA GB200": "gb200", "NVIDIA B200": "b200", "NVIDIA B300": "gb300",
              "NVIDIA H200 NVL": "h200", "NVIDIA L40S": "l40s", "NVIDIA GH200 480GB": None, "NVIDIA GeForce RTX 4090": None}
     check({name: measuring.device_of(name) for name in names} == names, "devices by the names of GPUs")
 
@@ -806,7 +808,8 @@ def check_compared_books():
     code, printed, _ = command("compare-gpu", str(path))
     check(code == 0 and printed.splitlines()[0].endswith("products 4 % slower, plain passes alike; 620 W in these"),
           f"the first line says it: {printed}")
-    check("attention" not in printed and "run_op_us: 20 (the tables have no host)" in printed, f"by rows that both have: {printed}")
+    check("attention" not in printed and "run_op_us: 20 (the tables have no host)" in printed,
+          f"by rows that both have: {printed}")
     # The same shares of half the rate: twice the time of what is moved, a little less of small passes.
     other.write_text(json.dumps(dict(slower, memory_bytes_per_s=slower["memory_bytes_per_s"] / 2, host={"run_op_us": 40.0})))
     found = gpu_books.ratios(gpu_books.read_book(other), gpu_books.read_book(path))

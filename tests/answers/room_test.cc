@@ -35,7 +35,7 @@ TEST(RoomTest, WhatIsPredictedToTakeAsMuchAsThereIsMayFit) {
   const schedule::Holding peak{.activations = gib(100)};
   EXPECT_EQ(room_of(peak, gib(127)).fits(), Fits::Yes);
   EXPECT_EQ(room_of(peak, gib(100)).fits(), Fits::May);
-  EXPECT_EQ(room_of(peak, gib(81)).fits(), Fits::No);
+  EXPECT_EQ(room_of(peak, gib(80)).fits(), Fits::No);
   EXPECT_EQ(room_of({.activations = surely_fits(gib(100))}, gib(100)).fits(), Fits::Yes);
   EXPECT_EQ(room_of({.activations = surely_fits(gib(100)) + mib(1)}, gib(100)).fits(), Fits::May);
 }
