@@ -21,6 +21,7 @@ from dovetail_torch.meter import fixed_and_rate
 
 WIDTH = 4096  # columns of what does not depend on them
 MEBI = 1 << 20
+LEAST_SIZE = 2  # bytes of an element
 
 
 class Absent(Exception):
@@ -69,7 +70,8 @@ ON_PROCESSORS = Extents(
 # ---- products
 
 def _product(meter, m, n, k, dtype=None):
-    sets = [(meter.normal(m, k, dtype=dtype), meter.normal(n, k, dtype=dtype)) for _ in range(3)]
+    sets = [(meter.normal(m, k, dtype=dtype), meter.normal(n, k, dtype=dtype))
+            for _ in range(meter.copies(LEAST_SIZE * (m + n) * k))]
     return meter.us([lambda a=a, b=b: torch.mm(a, b.t()) for a, b in sets], f"product {m} x {n} x {k}")
 
 
