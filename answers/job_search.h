@@ -68,8 +68,8 @@ struct JobWatch {
 JobSearch search_jobs(std::vector<jobs::Variant> given, const models::Cluster& cluster,
                       const JobWatch& watch = {});
 
-// By what share two steps of such a job have to differ, predicted, before the faster one is faster in three of four public
-// pairs at least: on one node of eight GPUs 0.1 (82 of nanotron's 84 pairs that differ by more), on several 0.2 (75 % of those
+// By what share two steps of such a job have to differ, predicted, before the faster one is faster in some three of four public
+// pairs: on one node of eight GPUs 0.1 (83 of nanotron's 84 pairs that differ by more), on several 0.2 (74 % of those
 // from 20 to 50 %). validate public --with-steps counts them.
 double told_apart(const jobs::Job& job);
 

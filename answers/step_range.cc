@@ -10,8 +10,8 @@
 namespace dovetail::predict {
 namespace {
 
-constexpr PublicError kOneNode{.p5 = 0.69, .p50 = 1.12, .p95 = 1.44, .apart = 1.28};
-constexpr PublicError kSeveralNodes{.p5 = 0.82, .p50 = 1.14, .p95 = 1.79, .apart = 2.97};
+constexpr PublicError kOneNode{.p5 = 0.70, .p50 = 1.18, .p95 = 1.48, .apart = 1.68};
+constexpr PublicError kSeveralNodes{.p5 = 0.82, .p50 = 1.18, .p95 = 2.02, .apart = 2.96};
 
 constexpr std::int64_t kNodeRanks = 8;  // where the cluster does not say
 

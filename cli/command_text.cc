@@ -54,7 +54,7 @@ constexpr std::array kWords = {
     KnownWord{"--copy", "RATE", kOther},
     KnownWord{"--name", "NAME", kOther},
     KnownWord{"--over", "NAME", kOther},
-    KnownWord{"--gpu", "NAME", kOther},
+    KnownWord{"--gpu", "GPU", kInput},
     KnownWord{"--collective", "NAME", kOther},
     KnownWord{"--collective-pattern", "TEXT", kOther},
     KnownWord{"--framework", "NAME", kOther},

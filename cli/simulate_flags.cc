@@ -40,9 +40,14 @@ void bind_what_if(CLI::App& command, models::WhatIf& what_if) {
       [&what_if](const std::string& text) {
         const auto parsed = attempt([&] { return models::parse_what_if(text); });
         if (!parsed) throw CLI::ValidationError(parsed.error);
+        const std::string gpu = parsed.value->gpu.empty() ? what_if.gpu : parsed.value->gpu;
         what_if = *parsed.value;
+        what_if.gpu = gpu;
       },
       "another machine: link=0.5x,latency=2x (longer),compute=1.3x,host=2x,gpu=h200,world=64");
+  command.add_option("--gpu", what_if.gpu,
+                     "your GPU's own book, as python -m dovetail.torch measure writes it; or "
+                     "another machine's GPU by its name");
 }
 
 void bind_machine_inputs(CLI::App& command, predict::InputOptions& inputs) {

@@ -148,15 +148,19 @@ void take(const GpuBook& book, Cluster& cluster) {
   take_tables(compute, book.device);
   auto attention =
       std::make_shared<AttentionTable>(compute.attention ? *compute.attention : AttentionTable());
+  // A curve of which it has a row is its own as a whole.
+  for (const GpuBook::AttentionRow& row : book.attention) attention->forget(row.head_dim);
   for (const GpuBook::AttentionRow& row : book.attention) {
     std::optional<AttentionTable::Line> backward;
     if (row.backward_rate) backward = {*row.backward_rate, row.backward_fixed};
     attention->add(row.head_dim, row.tokens, row.forward, backward);
   }
   auto passes = std::make_shared<MemoryRates>(*compute.passes);
+  for (const GpuBook::MemoryRow& row : book.passes) passes->forget(row.access, row.dtype);
   for (const GpuBook::MemoryRow& row : book.passes)
     passes->add(row.access, row.dtype, row.columns, row.rate);
   auto others = std::make_shared<ProductRates>(compute.others ? *compute.others : ProductRates());
+  for (const GpuBook::ProductRow& row : book.other_products) others->forget(row.type, row.of);
   for (const GpuBook::ProductRow& row : book.other_products)
     others->add(row.type, row.of, row.axis, row.rate);
   compute.attention = std::move(attention);

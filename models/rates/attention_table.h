@@ -15,6 +15,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
 #include <map>
 #include <memory>
 #include <optional>
@@ -34,6 +35,11 @@ class AttentionTable {
   };
   // Of causal passes. REQUIRES: head_dim, tokens and rates above 0.
   void add(double head_dim, double tokens, Line forward, std::optional<Line> backward);
+  // As if no row of heads of this size had been added. REQUIRES: a row is added before it is asked.
+  void forget(double head_dim) {
+    forward_.erase(std::log2(head_dim));
+    backward_.erase(std::log2(head_dim));
+  }
   // REQUIRES: at least one row; tokens and head_dim >= 1.
   [[nodiscard]] Duration time(const schedule::Attention& attention, Flop flop) const;
 

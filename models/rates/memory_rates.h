@@ -39,6 +39,10 @@ class MemoryRates {
   // `dtype` absent: all that have no row of their own. `columns` 0: rows of any width. REQUIRES: share > 0.
   void add(schedule::Access access, std::optional<schedule::DType> dtype, std::int64_t columns,
            MemoryRate rate);
+  // As if no row of it had been added.
+  void forget(schedule::Access access, std::optional<schedule::DType> dtype) {
+    rows_.erase({access, dtype});
+  }
   // Absent: nothing is known of such work.
   [[nodiscard]] std::optional<MemoryRate> rate(schedule::Access access, schedule::DType dtype,
                                                std::int64_t columns) const;

@@ -32,6 +32,8 @@ class ProductRates {
  public:
   // `of`: "gflop", or "odd" or "even" and the side. REQUIRES: axis and rate above 0.
   void add(ProductType type, const std::string& of, double axis, FlopPerSecond rate);
+  // As if no row of it had been added.
+  void forget(ProductType type, const std::string& of) { curves_.erase({type, of}); }
   // Nothing: such products are not known apart.
   [[nodiscard]] std::optional<FlopPerSecond> rate(const schedule::GemmWork& gemm,
                                                   ProductType type) const;

@@ -129,6 +129,13 @@ TEST_F(GpuBookTest, WhatItHasReplacesTheShippedRowsAndTheRestStays) {
   EXPECT_EQ(cluster.compute->capacity, Bytes(1000));
 }
 
+// Between a row of its own and a shipped one nothing is interpolated.
+TEST_F(GpuBookTest, ACurveIsItsOwnAsAWhole) {
+  const Cluster cluster = with(
+      R"(, "passes": [{"access": "rms-norm", "columns": 4096, "fixed_us": 1, "share": 0.3}])");
+  EXPECT_DOUBLE_EQ(cluster.compute->passes->rate(Access::RmsNorm, DType::BF16, 1024)->share, 0.3);
+}
+
 TEST_F(GpuBookTest, ItsProductsGiveOneFactorOfTheShippedTable) {
   const Duration shipped = gemm_table("h100")->time({.m = 4096, .n = 4096, .k = 4096});
   const Cluster cluster = with(R"(, "products": [{"m": 4096, "n": 4096, "k": 4096, "us": )" +
