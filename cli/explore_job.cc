@@ -299,6 +299,15 @@ Answer answer_of_asked(const JobTable& table, const JobRow& asked) {
   return answer;
 }
 
+// Where somebody runs what no framework's file says, and all that one says is slower.
+Answer answer_of_own(const JobRow& asked, const JobRow& best) {
+  return {.set = {},
+          .why_nothing = "no framework's file says the job as asked, and what they say is slower",
+          .gives = step_of_job(asked.found) + " as asked; of what a framework runs the best, " +
+                   best.change + ", " + gain_text(best.found, asked.found),
+          .left = rest_of_job(asked.found)};
+}
+
 Answer answer_of_none(const JobTable& table) {
   const JobRow& first = table.rows().front();
   const bool is_unsaid = std::ranges::any_of(
@@ -320,6 +329,10 @@ Answer answer_of_job(const JobTable& table) {
   if (!table.best()) return answer_of_none(table);
   const JobRow& best = table.rows()[*table.best()];
   if (best.change == kAsAsked) return answer_of_asked(table, best);
+  const JobRow* const asked = asked_of(table);
+  const bool is_own =
+      asked != nullptr && asked->target.empty() && asked->found.fits() != schedule::Fits::No;
+  if (is_own && asked->found.step <= best.found.step) return answer_of_own(*asked, best);
   Answer answer{
       .set = {best.change}, .gives = gain_of_job(table, best), .left = rest_of_job(best.found)};
   const std::vector<std::string> ways = ways_to(table, best);

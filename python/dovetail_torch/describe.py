@@ -8,9 +8,10 @@ How. A copy of the module on the meta device, where tensors have shapes and no v
 A dispatch mode sees each op of ATen with its shapes; each is one kernel, as it is in eager mode on a device:
   matrix products and convolutions   m, n, k and how many; 2 m n k FLOP each, as torch.utils.flop_counter counts them
   attention (scaled_dot_product_attention), dropout, rms_norm   one kernel forward and one backward, as on CUDA;
-                                     attention's FLOP are those of torch's flash attention: all pairs, causal or not
+                                     attention's FLOP are those of torch's flash attention, half of them where it is causal
   views and empty tensors            nothing
-  all other ops                      each tensor that they read or write, once
+  all other ops                      each tensor that they read or write, once, and how they go over it (`access`), which
+                                     decides the share of a GPU's memory rate that they reach
 
 What is written (schedule/program_json.h): kernels of one module that follow each other are one op, MODULE.forward or
 MODULE.backward; a backward op ends where a gradient of a parameter is ready. Parameters have their names, shapes and
@@ -99,8 +100,69 @@ def _gemm(m, n, k, count=1):
     return {"kind": "gemm", "m": m, "n": n, "k": k, "count": count}
 
 
-def _memory(size, flop=0):
-    return {"kind": "memory", "traffic_bytes": size, "work_flop": flop}
+def _memory(size, flop=0, access=None, columns=0):
+    """`access`: how the kernel goes over its bytes, a word of the tool (dovetail show dovetail.program/1); None: not known."""
+    kernel = {"kind": "memory", "traffic_bytes": size, "work_flop": flop}
+    if access:
+        kernel["access"] = access
+    if columns:
+        kernel["columns"] = columns
+    return kernel
+
+
+# ---- how a kernel goes over its bytes
+
+FILLING = ("zeros", "zeros_like", "fill_", "zero_", "new_zeros", "ones_like", "full", "full_like", "constant_pad_nd")
+NORMS = {"native_layer_norm": "layer-norm", "native_layer_norm_backward": "layer-norm-backward",
+         "_fused_rms_norm": "rms-norm", "_fused_rms_norm_backward": "rms-norm-backward",
+         "_log_softmax": "softmax", "_log_softmax_backward_data": "softmax-backward"}
+CASTS = ("_to_copy", "copy_", "clone")
+
+
+def _order(tensor):
+    """How its axes lie in memory, without those of one."""
+    return tuple(stride for extent, stride in zip(tensor.shape, tensor.stride()) if extent > 1)
+
+
+def _is_in_a_row(tensor):
+    """Whether rows follow each other without a gap."""
+    expected = 1
+    for extent, stride in reversed(list(zip(tensor.shape, tensor.stride()))):
+        if extent > 1 and stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def _access(name, reads, results):
+    """(access, columns) of an op that is one kernel and no product."""
+    out = results[0]
+    if name in NORMS:
+        wide = max(reads, key=torch.Tensor.numel)
+        return NORMS[name], wide.shape[-1] if wide.dim() else 0
+    if name in ("embedding", "index_select"):
+        return "gathered", 0
+    if name in ("sum", "mean"):
+        is_of_rows = out.dim() == 0 or out.shape[-1] == 1
+        return "sum-rows" if is_of_rows else "sum-columns", 0
+    if name in FILLING:
+        return "filled", 0
+    if name in LOOK_UPS or name in SHAPE_ONLY or name in OVERWRITING:
+        return None, 0
+    wide = [one for one in reads if one.numel() > 1]
+    if not wide or any(one.dtype not in DTYPES for one in (*wide, out)):
+        return None, 0
+    if name == "cat":
+        return "plain" if all(map(_is_in_a_row, wide)) else "strided", 0
+    if any(one.numel() != out.numel() or _bytes(one) != one.numel() * one.element_size() for one in wide):
+        if max(one.numel() for one in wide) > out.numel():
+            return None, 0
+        return "rows" if any(one.dtype == torch.float32 for one in (*wide, out)) else "columns", 0
+    if name in CASTS and wide[0].dtype != out.dtype:
+        return "widened" if out.element_size() > wide[0].element_size() else "plain", 0
+    if any(_order(one) != _order(out) for one in wide if one.shape == out.shape):
+        return "strided", 0
+    return "mixed" if len({one.dtype for one in (*wide, out)}) > 1 else "plain", 0
 
 
 def _is_in_tf32(name):
@@ -282,7 +344,13 @@ class _Log(TorchDispatchMode):
                 kernels = [{**one, "operands": "tf32"} if one["kind"] == "gemm" else one for one in kernels]
         else:
             formula = flop_registry.get(func._overloadpacket)
-            kernels, dtype = [_memory(size, formula(*args, **kwargs, out_val=out) if formula else 0)], None
+            flop = formula(*args, **kwargs, out_val=out) if formula else 0
+            written = in_place or results
+            kernels, dtype = [_memory(size, flop, *_access(name, reads, written))], None
+            if name == "embedding_dense_backward":  # the table is zeroed, then rows are added into it
+                kernels = [_memory(_bytes(written[0]), 0, "filled"), _memory(3 * _bytes(reads[0]), 0, "scattered")]
+            elif name == "slice_backward":
+                kernels = [_memory(_bytes(written[0]), 0, "filled"), _memory(2 * _bytes(reads[0]), 0, "strided")]
         if kernels:
             self.add(kernels, reads, in_place or results, dtype)
         return out
@@ -295,37 +363,43 @@ class _OneKernel(torch.autograd.Function):
     and writes one of each."""
 
     @staticmethod
-    def forward(ctx, log, flop, kept_bytes, width, *inputs):
+    def forward(ctx, log, flop, kept_bytes, width, more, *inputs):
+        """`more`: keys of the kernel forward, and of the one backward."""
         first = inputs[0]
         out = torch.empty_like(first) if width == first.shape[-1] else first.new_empty((*first.shape[:-1], width))
-        ctx.log, ctx.flop, ctx.kept_bytes = log, flop, kept_bytes
+        ctx.log, ctx.flop, ctx.kept_bytes, ctx.more = log, flop, kept_bytes, more
         ctx.save_for_backward(*inputs)
-        log.add([_memory(sum(map(_bytes, inputs)) + _bytes(out) + kept_bytes, flop[0])], inputs, [out])
+        log.add([{**_memory(sum(map(_bytes, inputs)) + _bytes(out) + kept_bytes, flop[0]), **more[0]}], inputs, [out])
         return out
 
     @staticmethod
     def backward(ctx, grad):
         inputs = ctx.saved_tensors
-        grads = [torch.empty_like(one) if wanted else None for one, wanted in zip(inputs, ctx.needs_input_grad[4:])]
+        grads = [torch.empty_like(one) if wanted else None for one, wanted in zip(inputs, ctx.needs_input_grad[5:])]
         written = [one for one in grads if one is not None]
         size = _bytes(grad) + sum(map(_bytes, [*inputs, *written])) + ctx.kept_bytes
-        ctx.log.add([_memory(size, ctx.flop[1])], [grad, *inputs], written)
-        return (None, None, None, None, *grads)
+        ctx.log.add([{**_memory(size, ctx.flop[1]), **ctx.more[1]}], [grad, *inputs], written)
+        return (None, None, None, None, None, *grads)
 
 
 @contextlib.contextmanager
 def _fused(log):
-    def attention(query, key, value, attn_mask=None, *_unused, **_more):
+    def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, **_more):
         rows, wide, out = math.prod(query.shape[:-1]), query.shape[-1], value.shape[-1]
-        pairs = 2 * rows * key.shape[-2]
+        seen = max(1, key.shape[-2] // 2) if is_causal else key.shape[-2]  # by a query, in the mean
+        pairs = 2 * rows * seen
         flop = (pairs * (wide + out), pairs * (3 * wide + 2 * out))  # backward computes the scores again
-        return _OneKernel.apply(log, flop, 4 * rows, out, query, key, value, *([] if attn_mask is None else [attn_mask]))
+        more = [{"attention": {"tokens": seen, "head_dim": (wide + out) // 2, "backward": way}} for way in (False, True)]
+        return _OneKernel.apply(log, flop, 4 * rows, out, more, query, key, value,
+                                *([] if attn_mask is None else [attn_mask]))
 
     def dropout(input, p=0.5, training=True, inplace=False):
-        return _OneKernel.apply(log, (0, 0), input.numel(), input.shape[-1], input) if training and p > 0 else input
+        return _OneKernel.apply(log, (0, 0), input.numel(), input.shape[-1], ({}, {}), input) if training and p > 0 else input
 
     def rms_norm(input, normalized_shape, weight=None, eps=None):
-        return _OneKernel.apply(log, (0, 0), 0, input.shape[-1], input, *([] if weight is None else [weight]))
+        columns = math.prod(normalized_shape)
+        more = [{"access": access, "columns": columns} for access in ("rms-norm", "rms-norm-backward")]
+        return _OneKernel.apply(log, (0, 0), 0, input.shape[-1], more, input, *([] if weight is None else [weight]))
 
     functional = torch.nn.functional
     ours = {"scaled_dot_product_attention": attention, "dropout": dropout, "rms_norm": rms_norm}
@@ -457,7 +531,7 @@ class _Writer:
             value = self.parameters[parameter]
             state = self.tensor(f"{parameter}.state", "optimizer-state", value.dtype, [kept, *value.shape])
             self.op(self.unique(f"{parameter}.update"), "optimizer", value.dtype,
-                    [_memory(moved * value.numel() * value.element_size())], reads=[gradient, parameter, state],
+                    [_memory(moved * value.numel() * value.element_size(), access="updated")], reads=[gradient, parameter, state],
                     writes=[parameter, state], effect={"kind": "update", "elementwise": True})
             self.program["reductions"].append({"gradient": gradient, "group": "dp", "op": "average"})
 

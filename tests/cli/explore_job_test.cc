@@ -64,6 +64,18 @@ TEST(ExploreJobTest, SaysWhereTheStepAndTheGainMayLie) {
   EXPECT_THAT(far, HasSubstr("than as asked (public ratios of two layouts there: off by up to x"));
 }
 
+// All in bf16, without a master copy: a loop of somebody's own.
+TEST(ExploreJobTest, SetsNothingThatIsSlowerThanWhatNoFrameworkSays) {
+  const std::string text =
+      explored(testing::kShortLlama +
+                   ":gbs=1,seq=1024,kernels=transformers,grads=bf16,reduce=bf16,"
+                   "master=0,states=4",
+               "h100x1");
+  EXPECT_THAT(text, HasSubstr("nothing: no framework's file says the job as asked, and what they "
+                              "say is slower"));
+  EXPECT_THAT(text, HasSubstr("as asked; of what a framework runs the best, "));
+}
+
 TEST(ExploreJobTest, ShowsTheFastestRowsAndTheJobAsAsked) {
   const std::string job = kTiny + ":dp=8,gbs=64,recompute=full,zero=0";
   const std::string few = explored(job, "h100x8");

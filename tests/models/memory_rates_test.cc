@@ -131,8 +131,8 @@ TEST_F(GpuBookTest, WhatItHasReplacesTheShippedRowsAndTheRestStays) {
 
 // Between a row of its own and a shipped one nothing is interpolated.
 TEST_F(GpuBookTest, ACurveIsItsOwnAsAWhole) {
-  const Cluster cluster = with(
-      R"(, "passes": [{"access": "rms-norm", "columns": 4096, "fixed_us": 1, "share": 0.3}])");
+  const Cluster cluster =
+      with(R"(, "passes": [{"access": "rms-norm", "columns": 4096, "fixed_us": 1, "share": 0.3}])");
   EXPECT_DOUBLE_EQ(cluster.compute->passes->rate(Access::RmsNorm, DType::BF16, 1024)->share, 0.3);
 }
 
