@@ -149,7 +149,7 @@ class JobClimb {
   [[nodiscard]] bool is_close(const JobRow& one, const JobRow& other) const {
     constexpr double kAsGood = 0.001;
     const double apart = models::is_uncalibrated(cluster_) ? told_apart(one.said) : kAsGood;
-    const auto [least, most] = std::minmax(to_us(step_of(one)), to_us(step_of(other)));
+    const auto [least, most] = std::minmax({to_us(step_of(one)), to_us(step_of(other))});
     return least >= (1 - apart) * most;
   }
 
