@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json_reader.h"
@@ -39,7 +40,7 @@ class Config {
   }
   [[nodiscard]] std::string text_or(std::string_view key, std::string otherwise) {
     object_.ignore(key);
-    return object_.has(key) ? object_.at(key).string() : otherwise;
+    return object_.has(key) ? object_.at(key).string() : std::move(otherwise);
   }
   [[nodiscard]] std::size_t type() { return object_.word("model_type", kTypes); }
 
