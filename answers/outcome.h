@@ -5,7 +5,8 @@
 //   Outcome ddp = weigher.weigh({.workload = "gpt2", .cluster = "h100x64", .policy = "torch-ddp"});
 //   ddp.step                        // 50.9 ms: predicted, of one training step in steady state
 //   ddp.exposed.total               // so long of it communication runs and nothing computes
-//   ddp.bound->time, ddp.gap()      // no schedule of the same kind is faster; how far the step is above that, in per cent
+//   ddp.bound->time, ddp.gap()      // no schedule of its kind (whole gradients in consecutive buckets, ...: search::Bound) is faster;
+//                                   // how far the step is above that, in per cent
 //   ddp.memory.fits()               // yes, no or may: whether a device has room for what a rank holds
 //   ddp.told.paste()                // the line that makes the framework do this
 //
@@ -58,8 +59,8 @@ struct Question {
 
   // Throws InputError "WHERE: name a workload or a job" unless it names one subject and what that needs.
   void require_subject(const std::string& where) const;
-  // Whether more is asked of a job than what it does by itself.
-  [[nodiscard]] bool is_of_schedules() const {
+  // Whether it names how gradients travel: a policy, a plan, buckets. Of a workload always; a job decides by itself otherwise.
+  [[nodiscard]] bool names_schedule() const {
     return job.empty() || groups || !policy.empty() || !plan.empty();
   }
 };
@@ -87,7 +88,7 @@ struct Told {
 // Of a job, the figures in which it is judged.
 struct JobFigures {
   std::string job = {};  // all of it in one line
-  jobs::Figures figures = {};
+  jobs::Figures figures = {};   // tokens and FLOP a second and GPU, and MFU
   std::int64_t idle_ranks = 0;  // of the machine, which the job leaves unused
   // Of the stage that has the least: what a pipeline waits. Absent where a policy was asked about.
   std::optional<Duration> bubble = std::nullopt;
@@ -98,24 +99,24 @@ struct Outcome {
   Duration step{};          // of one update of the parameters, in steady state
   // Of a recorded step: what the buckets that it was recorded with take here; absent: nothing was recorded.
   std::optional<Duration> now = std::nullopt;
-  std::int32_t micro_steps = 1;
+  std::int32_t micro_steps = 1;  // forward and backward passes before an update
   std::optional<std::size_t> buckets = std::nullopt;  // absent of a job that is answered as it is
   std::optional<predict::StepRange> range = std::nullopt;  // absent: not known of such steps
   Exposed exposed = {};
   // Absent where only the stages' parts are known (long pipelines).
   std::optional<Duration> communication = std::nullopt;  // any collective in flight
   Duration compute{};  // any op runs; of a job on its busiest stage
-  // Of a rank of the fullest stage: what it holds, what it may hold, and what its device has.
+  // Of a rank of the fullest stage: what it holds, between what bounds that may lie (public peaks did), and what its device has.
   schedule::Room memory = {};
   std::optional<search::Bound> bound =
-      std::nullopt;                              // absent: none holds for schedules of this kind
+      std::nullopt;  // of the kind that Bound names; absent: none holds for it
   std::optional<JobFigures> job = std::nullopt;  // absent: a workload
   Told told = {};
   schedule::Schedule schedule = {};  // empty of a job that was not asked about a policy
 
   // By how much the step is above its bound, in per cent.
   [[nodiscard]] std::optional<double> gap() const;
-  // What could be gained at most: down to the bound, else by hiding all that is exposed and all that waits.
+  // How much shorter the step could become at most: down to the bound; without one by all that is exposed and all bubble.
   [[nodiscard]] Duration left() const;
 };
 

@@ -192,7 +192,7 @@ Told Site::told_to(const frameworks::Framework& target, search::Candidate& candi
 }
 
 Outcome Site::weigh(const Question& question) {
-  if (!question.is_of_schedules()) return weigh_job();
+  if (!question.names_schedule()) return weigh_job();
   static_cast<void>(planner());
   search::Candidate candidate = planner_->evaluate(start_of(question));
   Outcome found;

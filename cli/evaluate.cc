@@ -233,7 +233,7 @@ std::string answer_at(answers::Site& site, const Line& line) {
   }
   const answers::Outcome found = site.weigh(line.asked);
   std::string command;
-  if (site.job() && !line.asked.is_of_schedules()) {
+  if (site.job() && !line.asked.names_schedule()) {
     command = export_job_command(*site.job(), found.job->job, line.asked.cluster);
   }
   Members answer = outcome_json(found, command);

@@ -645,12 +645,41 @@ class Adapted(torch.nn.Module):
         return self.tied(torch.relu(self.drop(self.base(x)) + self.up(self.down(x))))
 
 
+class Passes(torch.nn.Module):
+    """One of each kind of pass over memory that needs no fused kernel of a later PyTorch."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.norm = torch.nn.Embedding(32, 64), torch.nn.LayerNorm(64)
+        self.weight = torch.nn.Parameter(torch.ones(64))
+
+    def forward(self, tokens):
+        x = self.norm(self.words(tokens)) * self.weight
+        wide = x.double()
+        x = torch.cat((-x[..., 32:], x[..., :32]), dim=-1) + (wide * wide.mean(-1, keepdim=True)).float()
+        return torch.log_softmax(x.transpose(0, 1).contiguous(), dim=-1)
+
+
+def check_accesses():
+    """Each kernel says how it goes over its bytes, in words of the tool."""
+    program = dovetail_torch.describe(Passes(), torch.zeros(4, 16, dtype=torch.long), file=FOLDER / f"passes-{RANK}.json")
+    said = {phase: {one.get("access") for one in kernels_of(program, phase) if one["kind"] == "memory"}
+            for phase in ("forward", "backward", "optimizer")}
+    for phase, expected in {"forward": {"gathered", "layer-norm", "columns", "widened", "sum-rows", "rows", "plain", "strided",
+                                        "softmax"},
+                            "backward": {"softmax-backward", "layer-norm-backward", "scattered", "filled", "sum-columns"},
+                            "optimizer": {"updated"}}.items():
+        check(expected <= said[phase], f"kernels {phase} are {said[phase]}; expected {expected}")
+    tool("explore", "--workload", str(FOLDER / "passes-0.json"), "--cluster", "h100x8", "--json")
+
+
 def check_description():
     model, path = Adapted(), FOLDER / f"described-{RANK}.json"
     before = copy.deepcopy(model.state_dict())
     program = dovetail_torch.describe(model, torch.zeros(16, 64), file=path, name="adapted")
     check(same(before.values(), model.state_dict().values()) and "forward" not in vars(model), "the module stays as it was")
     check(json.loads(path.read_text()) == program, "the file has what is returned")
+    check_accesses()
     names = [tensor["name"] for tensor in program["tensors"] if tensor["kind"] == "parameter"]
     check(names == [name for name, _ in model.named_parameters()], f"every parameter once, frozen and tied ones too: {names}")
     reduced = [one["gradient"] for one in program["reductions"]]
