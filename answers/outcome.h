@@ -87,7 +87,7 @@ struct Told {
 
 // Of a job, the figures in which it is judged.
 struct JobFigures {
-  std::string job = {};  // all of it in one line
+  std::string job = {};         // all of it in one line
   jobs::Figures figures = {};   // tokens and FLOP a second and GPU, and MFU
   std::int64_t idle_ranks = 0;  // of the machine, which the job leaves unused
   // Of the stage that has the least: what a pipeline waits. Absent where a policy was asked about.
