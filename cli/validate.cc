@@ -475,6 +475,9 @@ void validate(const ValidateOptions& options, std::ostream& out) {
     return validate_collectives(options.collectives, options.document, out);
   }
   if (options.against == "gpu") {
+    if (!options.collectives.files.empty() || options.steps || !options.rows.empty()) {
+      throw InputError("validate gpu: takes --gpu and --tables, no logs, --with-steps or --rows");
+    }
     return validate_gpu(options.folder, options.data_dir, options.gpu, options.document, out);
   }
   if (options.against != "public") {

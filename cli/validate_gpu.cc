@@ -20,6 +20,7 @@
 #include "base/table.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
+#include "models/clusters/gpu_book.h"
 #include "models/networks/memory.h"
 
 namespace dovetail::cli {
@@ -38,11 +39,12 @@ struct JudgedStep {
 struct PhaseColumn {
   const char* name;
   Duration Phases::*time;
+  int spare;  // as of a Column: of what there is no room for the whole step goes last
 };
-constexpr PhaseColumn kPhases[] = {{"forward", &Phases::forward},
-                                   {"backward", &Phases::backward},
-                                   {"optimizer", &Phases::optimizer},
-                                   {"step", &Phases::step}};
+constexpr PhaseColumn kPhases[] = {{"forward", &Phases::forward, 2},
+                                   {"backward", &Phases::backward, 3},
+                                   {"optimizer", &Phases::optimizer, 1},
+                                   {"step", &Phases::step, 0}};
 
 // Predicted / measured - 1, as a share.
 std::optional<double> error_of(const JudgedStep& one, Duration Phases::*time) {
@@ -73,12 +75,12 @@ Table step_table(const std::vector<JudgedStep>& steps) {
   for (const PhaseColumn& phase : kPhases) {
     const std::string name = phase.name;
     fields.push_back(
-        {{name + ".measured_us", name, Unit::Milliseconds, {1}},
+        {{name + ".measured_us", name, Unit::Milliseconds, {1}, phase.spare},
          [time = phase.time](const JudgedStep& one) { return one.step.measured.*time; }});
     fields.push_back({{name + ".predicted_us"}, [time = phase.time](const JudgedStep& one) {
                         return one.predicted ? Cell((*one.predicted).*time) : Cell();
                       }});
-    fields.push_back({{name + ".error", "off", Unit::Share, {1, Sign::Always}},
+    fields.push_back({{name + ".error", "off", Unit::Share, {1, Sign::Always}, phase.spare},
                       [time = phase.time](const JudgedStep& one) { return error_of(one, time); }});
   }
   fields.push_back({{"peak.measured_bytes"}, [](const JudgedStep& one) { return one.step.peak; }});
@@ -131,6 +133,8 @@ void validate_gpu(const std::string& folder, const std::string& data_dir, const 
   require_outputs({document_file(document)}, {});
   models::WhatIf own;
   own.gpu = gpu.empty() ? folder + "/gpu_h100.json" : gpu;
+  // Read here too, so that another machine's name is refused as no book.
+  const models::GpuBook book = models::load_gpu_book(own.gpu);
   const models::Cluster cluster = predict::load_cluster("h100x1", data_dir, own);
   std::vector<JudgedStep> steps;
   for (GpuStep& step : yardsticks::gpu_steps(folder)) {
@@ -139,10 +143,9 @@ void validate_gpu(const std::string& folder, const std::string& data_dir, const 
   put_document(document,
                {.json =
                     [&] {
-                      return ordered_json({{"schema", "dovetail.validate/1"},
-                                           {"kind", "validate"},
-                                           {"against", "gpu"},
-                                           {"gpu", cluster.notes.at("gpu")},
+                      return ordered_json({{"schema", "dovetail.gpu-steps/1"},
+                                           {"kind", "gpu-steps"},
+                                           {"gpu", book.name},
                                            {"rows", rows_json(step_table(steps))},
                                            {"scores", rows_json(score_table(steps))}})
                                  .dump(1) +
@@ -159,7 +162,7 @@ void validate_gpu(const std::string& folder, const std::string& data_dir, const 
     if (!one.step.no_job.empty() && one.step.run == 1)
       print_text(out, "not judged: " + one.step.no_job);
   }
-  print_text(out, "simulated on " + cluster.notes.at("gpu") + "; off: predicted / measured - 1");
+  print_text(out, "simulated on " + book.name + " by its own book; off: predicted / measured - 1");
 }
 
 }  // namespace dovetail::cli

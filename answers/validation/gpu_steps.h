@@ -19,10 +19,10 @@ struct GpuStep {
   std::string name;
   std::int64_t run = 1;  // of the same script
   std::optional<jobs::Job> job = std::nullopt;
-  std::string no_job = {};  // why there is none
-  jobs::Phases measured = {};
-  Duration host{};  // to issue it
-  Bytes peak{};     // torch.cuda.max_memory_allocated,
+  std::string no_job = {};     // why there is none
+  jobs::Phases measured = {};  // medians, each of its own: they need not add up
+  Duration host{};             // to issue it
+  Bytes peak{};                // torch.cuda.max_memory_allocated,
   Bytes
       left_over{};  // of that what another model left in the process: found from these peaks, so such peaks are not judged
   std::string gives =

@@ -4,59 +4,24 @@
 #include "models/rates/attention_table.h"
 
 #include "base/error.h"
+#include "models/rates/device_tables.h"
 #include "models/rates/gemm_files.h"
 
-#include <charconv>
 #include <cmath>
 #include <functional>
-#include <iterator>
 #include <optional>
-#include <sstream>
-#include <string>
 
 namespace dovetail::models {
 namespace {
 
 constexpr double kBackwardShare = 0.85;
 
-using Tables = std::map<std::string, std::shared_ptr<AttentionTable>, std::less<>>;
-
-// Nothing: an empty cell.
-std::optional<double> next_number(std::istringstream& row) {
-  std::string cell;
-  std::getline(row, cell, ',');
-  if (cell.empty()) return std::nullopt;
-  double value = 0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-  DOVETAIL_CHECK(error == std::errc() && value > 0) << "attention.csv: " << cell;
-  return value;
-}
-
-// Two cells: TFLOP/s and microseconds.
-std::optional<AttentionTable::Line> next_line(std::istringstream& row) {
-  const std::optional<double> rate = next_number(row);
-  const std::optional<double> fixed_us = next_number(row);
+// Two cells from `at` on: TFLOP/s and microseconds.
+std::optional<AttentionTable::Line> line_of(const Cells& cells, std::size_t at) {
+  const std::optional<double> rate = number_of(cells[at]);
   if (!rate) return std::nullopt;
-  return AttentionTable::Line{FlopPerSecond(*rate * 1e12), from_us(fixed_us.value_or(0))};
-}
-
-Tables read_tables() {
-  Tables tables;
-  std::istringstream text{std::string(attention_file())};
-  std::string line;
-  std::getline(text, line);  // the names of the columns
-  while (std::getline(text, line)) {
-    std::istringstream row(line);
-    std::string device;
-    std::getline(row, device, ',');
-    const double head_dim = next_number(row).value();
-    const double tokens = next_number(row).value();
-    const AttentionTable::Line forward = next_line(row).value();
-    std::shared_ptr<AttentionTable>& table = tables[device];
-    if (!table) table = std::make_shared<AttentionTable>();
-    table->add(head_dim, tokens, forward, next_line(row));
-  }
-  return tables;
+  return AttentionTable::Line{FlopPerSecond(*rate * 1e12),
+                              from_us(number_of(cells[at + 1]).value_or(0))};
 }
 
 }  // namespace
@@ -78,18 +43,10 @@ AttentionTable::Row AttentionTable::row_of(const Heads& heads, double head_dim, 
     return Row{std::lerp(below.log_rate, above.log_rate, share),
                std::lerp(below.fixed_us, above.fixed_us, share)};
   };
-  // The row at `x` of entries whose rows `of` gives: linear between neighbours, else that of the edge.
-  const auto between = [&](const auto& entries, double x, const auto& of) {
-    const auto above = entries.lower_bound(x);
-    if (above == entries.begin()) return of(above->second);
-    const auto below = std::prev(above);
-    if (above == entries.end()) return of(below->second);
-    return mean(of(below->second), of(above->second),
-                (x - below->first) / (above->first - below->first));
+  const auto of_curve = [&](const Curve& curve) {
+    return value_at(curve, seen, std::identity(), mean);
   };
-  return between(heads, head_dim, [&](const Curve& curve) {
-    return between(curve, seen, [](const Row& row) { return row; });
-  });
+  return value_at(heads, head_dim, of_curve, mean);
 }
 
 Duration AttentionTable::time(const schedule::Attention& attention, Flop flop) const {
@@ -104,7 +61,11 @@ Duration AttentionTable::time(const schedule::Attention& attention, Flop flop) c
 }
 
 std::shared_ptr<const AttentionTable> attention_table(std::string_view device) {
-  static const Tables kTables = read_tables();
+  static const auto kTables = read_device_tables<AttentionTable>(
+      attention_file(), [](AttentionTable& table, const Cells& cells) {
+        table.add(number_of(cells[0]).value(), number_of(cells[1]).value(),
+                  line_of(cells, 2).value(), line_of(cells, 4));
+      });
   const auto found = kTables.find(device);
   return found == kTables.end() ? nullptr : found->second;
 }

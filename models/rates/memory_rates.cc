@@ -4,15 +4,12 @@
 #include "models/rates/memory_rates.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <functional>
-#include <iterator>
-#include <sstream>
-#include <string>
 
 #include "base/error.h"
 #include "base/words.h"
+#include "models/rates/device_tables.h"
 #include "models/rates/gemm_files.h"
 
 namespace dovetail::models {
@@ -20,35 +17,16 @@ namespace {
 
 constexpr std::string_view kMeasured = "h100";  // whose shares others take
 
-using RatesByDevice = std::map<std::string, std::shared_ptr<MemoryRates>, std::less<>>;
-
-double number_in(const std::string& cell) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-  DOVETAIL_CHECK(error == std::errc() && value >= 0) << "memory.csv: " << cell;
-  return value;
+void add_memory_row(MemoryRates& rates, const Cells& cells) {
+  const auto access = word_to<schedule::Access>(cells[0]);
+  const auto dtype = word_to<schedule::DType>(cells[1]);
+  DOVETAIL_CHECK(access && (cells[1].empty() || dtype)) << "memory.csv: " << cells[0];
+  rates.add(*access, dtype, static_cast<std::int64_t>(number_of(cells[2]).value()),
+            {.fixed = from_us(number_of(cells[3]).value()), .share = number_of(cells[4]).value()});
 }
 
-RatesByDevice read_memory_rates() {
-  RatesByDevice devices;
-  std::istringstream text{std::string(memory_file())};
-  std::string line;
-  std::getline(text, line);  // the names of the columns
-  while (std::getline(text, line)) {
-    std::istringstream row(line);
-    std::string device, access, dtype, columns, fixed_us, share;
-    for (std::string* cell : {&device, &access, &dtype, &columns, &fixed_us, &share}) {
-      std::getline(row, *cell, ',');
-    }
-    const auto kind = word_to<schedule::Access>(access);
-    const auto type = word_to<schedule::DType>(dtype);
-    DOVETAIL_CHECK(kind && (dtype.empty() || type)) << "memory.csv: " << line;
-    std::shared_ptr<MemoryRates>& rates = devices[device];
-    if (!rates) rates = std::make_shared<MemoryRates>();
-    rates->add(*kind, type, static_cast<std::int64_t>(number_in(columns)),
-               {.fixed = from_us(number_in(fixed_us)), .share = number_in(share)});
-  }
-  return devices;
+double log_of(std::int64_t columns) {
+  return std::log2(static_cast<double>(std::max<std::int64_t>(1, columns)));
 }
 
 }  // namespace
@@ -56,7 +34,7 @@ RatesByDevice read_memory_rates() {
 void MemoryRates::add(schedule::Access access, std::optional<schedule::DType> dtype,
                       std::int64_t columns, MemoryRate rate) {
   DOVETAIL_CHECK(rate.share > 0 && columns >= 0) << to_string(access);
-  rows_[{access, dtype}][columns] = rate;
+  rows_[{access, dtype}][log_of(columns)] = rate;
 }
 
 std::optional<MemoryRate> MemoryRates::rate(schedule::Access access, schedule::DType dtype,
@@ -67,22 +45,15 @@ std::optional<MemoryRate> MemoryRates::rate(schedule::Access access, schedule::D
   if (found == rows_.end()) found = rows_.find({access, near});
   if (found == rows_.end()) found = rows_.find({access, std::nullopt});
   if (found == rows_.end()) return std::nullopt;
-  const Rows& rows = found->second;
-  const auto above = rows.lower_bound(columns);
-  if (above == rows.begin()) return above->second;
-  const auto below = std::prev(above);
-  if (above == rows.end()) return below->second;
-  const auto log = [](std::int64_t value) {
-    return std::log2(static_cast<double>(std::max<std::int64_t>(1, value)));
+  const auto mean = [](const MemoryRate& below, const MemoryRate& above, double part) {
+    return MemoryRate{.fixed = from_us(std::lerp(to_us(below.fixed), to_us(above.fixed), part)),
+                      .share = std::lerp(below.share, above.share, part)};
   };
-  const double part = (log(columns) - log(below->first)) / (log(above->first) - log(below->first));
-  return MemoryRate{
-      .fixed = from_us(std::lerp(to_us(below->second.fixed), to_us(above->second.fixed), part)),
-      .share = std::lerp(below->second.share, above->second.share, part)};
+  return value_at(found->second, log_of(columns), std::identity(), mean);
 }
 
 std::shared_ptr<const MemoryRates> memory_rates(std::string_view device) {
-  static const RatesByDevice kDevices = read_memory_rates();
+  static const auto kDevices = read_device_tables<MemoryRates>(memory_file(), add_memory_row);
   const auto found = kDevices.find(device);
   return (found == kDevices.end() ? kDevices.find(kMeasured) : found)->second;
 }

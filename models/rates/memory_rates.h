@@ -48,7 +48,7 @@ class MemoryRates {
                                                std::int64_t columns) const;
 
  private:
-  using Rows = std::map<std::int64_t, MemoryRate>;  // by columns
+  using Rows = std::map<double, MemoryRate>;  // by log2 of columns
   std::map<std::pair<schedule::Access, std::optional<schedule::DType>>, Rows> rows_;
 };
 

@@ -5,44 +5,22 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <functional>
-#include <iterator>
-#include <sstream>
 #include <string>
 
 #include "base/error.h"
+#include "models/rates/device_tables.h"
 #include "models/rates/gemm_files.h"
 
 namespace dovetail::models {
 namespace {
 
-using ProductRatesByDevice = std::map<std::string, std::shared_ptr<ProductRates>, std::less<>>;
-
-double positive_number(const std::string& cell) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-  DOVETAIL_CHECK(error == std::errc() && value > 0) << "products.csv: " << cell;
-  return value;
-}
-
-ProductRatesByDevice read_product_rates() {
-  ProductRatesByDevice devices;
-  std::istringstream text{std::string(products_file())};
-  std::string line;
-  std::getline(text, line);  // the names of the columns
-  while (std::getline(text, line)) {
-    std::istringstream row(line);
-    std::string device, type, of, axis, rate;
-    for (std::string* cell : {&device, &type, &of, &axis, &rate}) std::getline(row, *cell, ',');
-    const auto known = word_to<ProductType>(type);
-    DOVETAIL_CHECK(known.has_value()) << "products.csv: " << line;
-    std::shared_ptr<ProductRates>& rates = devices[device];
-    if (!rates) rates = std::make_shared<ProductRates>();
-    rates->add(*known, of, positive_number(axis), FlopPerSecond(positive_number(rate) * 1e12));
-  }
-  return devices;
+void add_product_row(ProductRates& rates, const Cells& cells) {
+  const auto type = word_to<ProductType>(cells[0]);
+  DOVETAIL_CHECK(type.has_value()) << "products.csv: " << cells[0];
+  rates.add(*type, cells[1], number_of(cells[2]).value(),
+            FlopPerSecond(number_of(cells[3]).value() * 1e12));
 }
 
 }  // namespace
@@ -73,17 +51,14 @@ std::optional<FlopPerSecond> ProductRates::rate(const schedule::GemmWork& gemm,
   }
   const auto found = curves_.find({type, of});
   if (found == curves_.end()) return std::nullopt;
-  const std::map<double, double>& curve = found->second;
-  const auto above = curve.lower_bound(std::log(axis));
-  if (above == curve.begin()) return FlopPerSecond(std::exp(above->second));
-  const auto below = std::prev(above);
-  if (above == curve.end()) return FlopPerSecond(std::exp(below->second));
-  const double share = (std::log(axis) - below->first) / (above->first - below->first);
-  return FlopPerSecond(std::exp(std::lerp(below->second, above->second, share)));
+  const auto mean = [](double below, double above, double share) {
+    return std::lerp(below, above, share);
+  };
+  return FlopPerSecond(std::exp(value_at(found->second, std::log(axis), std::identity(), mean)));
 }
 
 std::shared_ptr<const ProductRates> product_rates(std::string_view device) {
-  static const ProductRatesByDevice kDevices = read_product_rates();
+  static const auto kDevices = read_device_tables<ProductRates>(products_file(), add_product_row);
   const auto found = kDevices.find(device);
   return found == kDevices.end() ? nullptr : found->second;
 }

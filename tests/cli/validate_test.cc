@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/error.h"
@@ -38,6 +39,48 @@ TEST(ValidateTest, PrintsARowPerSource) {
   EXPECT_THAT(text, ContainsRegex("duoan +5 +5 +- +- +- +5 "));
   EXPECT_THAT(text,
               HasSubstr("megatron-bridge: 3 rows without a job: SFT Performance is not priced\n"));
+}
+
+ValidateOptions gpu_steps() {
+  ValidateOptions options = public_tables();
+  options.against = "gpu";
+  options.data_dir = DOVETAIL_DATA_DIR;
+  return options;
+}
+
+// Predicted phases add up to the step, which is near the measured one.
+TEST(ValidateGpuTest, LaysEveryMeasuredStepBesideThePredictedOne) {
+  ValidateOptions options = gpu_steps();
+  options.document.json = true;
+  const auto found = nlohmann::ordered_json::parse(validated(options));
+  int judged = 0;
+  for (const auto& row : found["rows"]) {
+    if (row["step"]["error"].is_null()) continue;
+    double sum = 0;
+    for (const char* const phase : {"forward", "backward", "optimizer"})
+      sum += row[phase]["predicted_us"].get<double>();
+    EXPECT_NEAR(sum, row["step"]["predicted_us"].get<double>(), 0.01) << row["name"];
+    ++judged;
+    EXPECT_LT(std::abs(row["step"]["error"].get<double>()), 0.10) << row["name"];
+    EXPECT_LT(std::abs(row["peak"]["error"].get<double>()), 0.02) << row["name"];
+  }
+  EXPECT_EQ(judged, 12);  // with the step that gives the host
+  EXPECT_LT(found["scores"][3]["mean"].get<double>(), 0.03);
+}
+
+TEST(ValidateGpuTest, SaysWhatIsNotJudgedAndScoresThePhases) {
+  const std::string text = validated(gpu_steps());
+  EXPECT_THAT(text, HasSubstr("gives the host and is not judged"));
+  EXPECT_THAT(text, ContainsRegex("step +[0-9.]+ % +[-+][0-9.]+ %\n"));
+}
+
+TEST(ValidateGpuTest, RefusesWhatIsNoBookAndWhatIsOfOtherTables) {
+  ValidateOptions options = gpu_steps();
+  options.gpu = "a100";
+  EXPECT_THROW(validated(options), InputError);
+  options = gpu_steps();
+  options.collectives.files = {"x.log"};
+  EXPECT_THROW(validated(options), InputError);
 }
 
 // The public tables with so many of their rows.
