@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "tests/calibrate/logs/nccl_tests_log.h"
 
 namespace dovetail::cli {
