@@ -10,7 +10,7 @@ namespace dovetail::jobs {
 namespace {
 
 bool is_adapted(const Job& job, const ParameterShape& parameter) {
-  const bool is_router = parameter.name.ends_with("mlp.gate.weight");
+  const bool is_router = parameter.module == "mlp.gate";
   return parameter.layer >= 0 && parameter.product && !parameter.expert && !is_router &&
          has_adapters(job, parameter.part);
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <numeric>
 #include <utility>
 
 #include "models/networks/adapters.h"
@@ -69,7 +68,9 @@ class LayerWriter {
     begin("lm_head", {rows, over_tp(out)});
     take(-1, Part::Head);
     if (model_.tied) compute_.parameters.push_back(parameters_.front());  // the embedding
+    module("model.norm");
     norm(divided_tokens(), model_.width);
+    module("lm_head", over_tp(out));
     product(rows, over_tp(out), model_.width);
     end();
     return std::move(chain_);
@@ -109,6 +110,14 @@ class LayerWriter {
     }
   }
   void end() { chain_.emplace_back(std::move(compute_)); }
+  // The kernels from here on are this module's.
+  void module(const std::string& name, std::int64_t columns = 0) {
+    compute_.modules.push_back({.name = module_name(model_, is_in_layer_ ? layer_ : -1, name),
+                                .columns = columns > 0 ? columns : model_.width,
+                                .forward = compute_.forward.size(),
+                                .backward_input = compute_.backward_input.size(),
+                                .backward_weight = compute_.backward_weight.size()});
+  }
 
   // A matrix product with weights, three ways; without the last one where they are frozen. Narrower weights that were
   // just gathered are cast both times: read, and written along their rows and their columns.
@@ -200,14 +209,16 @@ class LayerWriter {
   void look_up() {
     const std::int64_t e = element();
     const std::int64_t all = tokens() * model_.width;
+    module("model.embed_tokens");
     forward(all, {{2 * e, Access::Gathered}});
     backward(over_tp(model_.vocabulary) * model_.width, {{e, Access::Filled}});
     backward(all, {{3 * e, Access::Scattered}});
+    if (model_.tied) sum_gradients(over_tp(model_.vocabulary) * model_.width, 1);
     if (model_.positions > 0) {
+      module("model.embed_positions");
       forward(all, {{3 * e, Access::Plain}});
       backward(all, {{2 * e, Access::SumColumns}, {3 * e, Access::Scattered}});
     }
-    if (model_.tied) sum_gradients(over_tp(model_.vocabulary) * model_.width, 1);
     if (!is_written_out()) return;
     const std::int64_t sequence = job_.batch.sequence;
     constexpr int kOfPositions = 9, kOfAngles = 10;
@@ -244,6 +255,7 @@ class LayerWriter {
   // Transformers: times cosines, halves exchanged and one negated, times sines, summed; backward each half is put into zeros.
   void rotate() {
     if (model_.positions > 0 || model_.patches) return;
+    module("self_attn.rotary");
     const std::int64_t e = element();
     const std::int64_t queries = tokens() * heads() * key_dim();
     const std::int64_t keys = tokens() * key_value_width() / 2;
@@ -311,6 +323,7 @@ class LayerWriter {
     for (int i = 0; i < further; ++i) backward(elements, {{3 * element()}});
   }
   void residual() {
+    module(part_ == Part::Attention ? "self_attn.add" : "mlp.add");
     const std::int64_t all = divided_tokens() * model_.width;
     forward(all, {{3 * element()}});
     sum_gradients(all, 1);
@@ -319,23 +332,34 @@ class LayerWriter {
   void bias(std::int64_t rows, std::int64_t columns, bool has_one) {
     if (has_one && is_eager()) backward(rows * columns, {{element(), Access::SumColumns}});
   }
-  // Products of one input, which is one product of them side by side.
-  void products(std::int64_t m, std::initializer_list<std::int64_t> widths, std::int64_t k,
+  // Products of one input, m x k, with so many columns each; one product of them side by side.
+  struct Side {
+    std::string module;
+    std::int64_t n;
+  };
+  void products(std::int64_t m, const std::vector<Side>& sides, std::int64_t k,
                 std::int64_t count = 1, bool has_bias = false) {
     if (is_eager()) {
-      for (const std::int64_t n : widths) product(m, n, k, count, has_bias);
-      return sum_gradients(m * count * k, static_cast<int>(widths.size()) - 1);
+      for (const Side& side : sides) {
+        module(side.module, side.n);
+        product(m, side.n, k, count, has_bias);
+      }
+      return sum_gradients(m * count * k, static_cast<int>(sides.size()) - 1);
     }
-    const std::int64_t all = std::accumulate(widths.begin(), widths.end(), std::int64_t{0});
+    std::int64_t all = 0;
+    for (const Side& side : sides) all += side.n;
+    module(sides.front().module, all);
     const GemmWork y = weights(m, all, k, count);
     multiply(y, job_.lora == 0);
-    for (const std::int64_t n : widths) keep_or_again(y, n);
+    for (const Side& side : sides) keep_or_again(y, side.n);
     if (!has_adapters(job_, part_)) return;
-    for (const std::int64_t n : widths) adapt(m, n, k);
+    for (const Side& side : sides) adapt(m, side.n, k);
   }
-  void up_projection(std::int64_t rows, std::int64_t inner, std::int64_t count = 1) {
-    if (!model_.gated) return product(rows, inner, model_.width, count, model_.mlp_bias);
-    products(rows, {inner, inner}, model_.width, count, model_.mlp_bias);
+  void up_projection(const std::string& mlp, std::int64_t rows, std::int64_t inner,
+                     std::int64_t count = 1) {
+    std::vector<Side> sides = {{mlp + "up_proj", inner}};
+    if (model_.gated) sides.insert(sides.begin(), {mlp + "gate_proj", inner});
+    products(rows, sides, model_.width, count, model_.mlp_bias);
   }
 
   void gather(const std::string& name) {
@@ -387,11 +411,14 @@ class LayerWriter {
     gather(name);
     begin(name, {tokens(), model_.width});
     take(layer_, Part::Attention);
+    module("input_layernorm");
     norm(divided_tokens(), model_.width);
     project();
     rotate();
     if (layout_.cp > 1) exchange(name);
+    module("self_attn.attention");
     inner_products();
+    module("self_attn.o_proj");
     product(tokens(), model_.width, heads() * value_dim(), 1, model_.attention.out_bias);
     residual();
     end();
@@ -404,15 +431,24 @@ class LayerWriter {
       const std::int64_t queries = heads() * key_dim();
       const std::int64_t keys = key_value_width() / 2;
       const bool has_bias = model_.attention.in_bias;
-      if (model_.joined_qkv && is_eager()) {
+      if (model_.joined_qkv) {
+        module("self_attn.qkv_proj", queries + 2 * keys);
         product(tokens(), queries + 2 * keys, d, 1, has_bias);
-        return backward(tokens() * (queries + 2 * keys), {{2 * element()}});  // joined again
+        if (is_eager()) backward(tokens() * (queries + 2 * keys), {{2 * element()}});  // joined
+        return;
       }
-      products(tokens(), {queries, keys, keys}, d, 1, has_bias);
+      const std::string self = "self_attn.";
+      products(tokens(),
+               {{self + "q_proj", queries}, {self + "k_proj", keys}, {self + "v_proj", keys}}, d, 1,
+               has_bias);
       if (!model_.attention.normed_heads) return;
-      for (const std::int64_t all : {queries, keys}) norm(tokens() * all / key_dim(), key_dim());
+      for (const Side& side : {Side{self + "q_norm", queries}, Side{self + "k_norm", keys}}) {
+        module(side.module, side.n);
+        norm(tokens() * side.n / key_dim(), key_dim());
+      }
       return;
     }
+    module("self_attn.latent");
     const Latent& l = *model_.attention.latent;
     if (l.query_rank > 0) product(tokens(), l.query_rank, d);
     product(tokens(), heads() * key_dim(), l.query_rank > 0 ? l.query_rank : d);
@@ -422,15 +458,15 @@ class LayerWriter {
 
   // Keys and values of the other ranks; the queries stay.
   void exchange(const std::string& name) {
+    static const std::string kOut = "self_attn.o_proj";
     std::vector<ParameterShape> later;
     compute_.name = name + ".qkv";
     compute_.out = {tokens(), key_value_width()};
     for (const ParameterShape& parameter : compute_.parameters) {
-      if (parameter.name.find("o_proj") != std::string::npos) later.push_back(parameter);
+      if (parameter.module == kOut) later.push_back(parameter);
     }
-    std::erase_if(compute_.parameters, [](const ParameterShape& parameter) {
-      return parameter.name.find("o_proj") != std::string::npos;
-    });
+    std::erase_if(compute_.parameters,
+                  [](const ParameterShape& parameter) { return parameter.module == kOut; });
     end();
     chain_.emplace_back(Travel{.name = name + ".exchange",
                                .over = Over::ContextParallel,
@@ -465,11 +501,13 @@ class LayerWriter {
   }
 
   // The feed-forward network of every token: norm, products, activation, residual sum.
-  void dense(std::int64_t inner) {
-    up_projection(tokens(), over_tp(inner));
+  void dense(const std::string& mlp, std::int64_t inner) {
+    up_projection(mlp, tokens(), over_tp(inner));
+    module(mlp + "act", over_tp(inner));
     activate(tokens() * over_tp(inner));
     needed_again_ = compute_.again.size();
     needed_ = compute_.forward.size();
+    module(mlp + "down_proj");
     product(tokens(), model_.width, over_tp(inner), 1, model_.mlp_bias);
   }
 
@@ -479,8 +517,9 @@ class LayerWriter {
     gather(name);
     begin(name, {tokens(), model_.width});
     take(layer_, Part::Mlp);
+    module("post_attention_layernorm");
     norm(divided_tokens(), model_.width);
-    dense(model_.inner);
+    dense("mlp.", model_.inner);
     residual();
     compute_.needed = needed_;
     compute_.again.resize(needed_again_);  // nothing reads what comes behind
@@ -496,11 +535,14 @@ class LayerWriter {
     const std::int64_t sent = own * e.per_token;
     begin(name + ".gate", {sent, model_.width});
     take_named(".experts.", false);
+    module("post_attention_layernorm");
     norm(own, model_.width);
     operands_ = schedule::Operands::Own;  // the router's
+    module("mlp.gate", e.count);
     product(own, e.count, model_.width);
     operands_ = job_.precision.products;
-    if (e.shared_inner > 0) dense(e.shared_inner);
+    if (e.shared_inner > 0) dense("mlp.shared_experts.", e.shared_inner);
+    module("mlp.dispatch");
     forward(sent * model_.width,
             {{2 * element(), Access::Gathered}});  // in the order of their experts
     backward(sent * model_.width, {{2 * element(), Access::Gathered}});
@@ -513,8 +555,11 @@ class LayerWriter {
     const std::int64_t inner = (e.inner + layout_.etp - 1) / layout_.etp;
     begin(name + ".experts", {sent, model_.width});
     take_named(".experts.", true);
-    up_projection(rows, inner, held);
+    const std::string experts = "mlp.experts.";
+    up_projection(experts, rows, inner, held);
+    module(experts + "act", inner);
     activate(rows * held * inner);
+    module(experts + "down_proj");
     product(rows, model_.width, inner, held);
     end();
     dispatch(name + ".combine", sent);
@@ -550,6 +595,31 @@ class LayerWriter {
 };
 
 }  // namespace
+
+std::vector<Compute> modules_of(const Compute& compute) {
+  const std::vector<Module>& modules = compute.modules;
+  std::vector<Compute> parts;
+  for (std::size_t i = 0; i < modules.size(); ++i) {
+    const auto slice = [&](const std::vector<Kernel>& all, std::size_t Module::*begin) {
+      const std::size_t end = i + 1 < modules.size() ? modules[i + 1].*begin : all.size();
+      return std::vector<Kernel>(all.begin() + static_cast<std::ptrdiff_t>(modules[i].*begin),
+                                 all.begin() + static_cast<std::ptrdiff_t>(end));
+    };
+    parts.push_back({.name = modules[i].name,
+                     .forward = slice(compute.forward, &Module::forward),
+                     .backward_input = slice(compute.backward_input, &Module::backward_input),
+                     .backward_weight = slice(compute.backward_weight, &Module::backward_weight),
+                     .out = {compute.out.front(), modules[i].columns}});
+  }
+  if (parts.empty()) return {compute};
+  for (const ParameterShape& parameter : compute.parameters) {
+    const auto own = std::ranges::find_if(
+        parts, [&](const Compute& part) { return parameter.name.starts_with(part.name + "."); });
+    // The output layer's is the embedding's where they are tied.
+    (own == parts.end() ? parts.back() : *own).parameters.push_back(parameter);
+  }
+  return parts;
+}
 
 std::vector<Element> embedding_work(const Job& job) { return LayerWriter(job).embedding(); }
 std::vector<Element> layer_work(const Job& job, std::int64_t layer) {

@@ -32,6 +32,13 @@
 
 namespace dovetail::jobs {
 
+// One of the modules whose kernels a Compute has: where they begin in its lists. It ends where the next one begins.
+struct Module {
+  std::string name;          // "model.layers.0.self_attn.q_proj" (module_name)
+  std::int64_t columns = 0;  // of what it hands on
+  std::size_t forward = 0, backward_input = 0, backward_weight = 0;
+};
+
 // Kernels that run one after another without a message between them.
 struct Compute {
   std::string name;                             // "model.layers.0.self_attn"
@@ -45,7 +52,11 @@ struct Compute {
   // stops there. Absent: all are needed.
   std::optional<std::size_t> needed = std::nullopt;
   std::vector<std::int64_t> out = {};  // shape of what it hands on
+  std::vector<Module> modules = {};    // forward order
 };
+
+// The same kernels, a Compute for each module; what is computed again is left out.
+std::vector<Compute> modules_of(const Compute& compute);
 
 enum class Over { TensorParallel, ContextParallel, ExpertParallel };
 

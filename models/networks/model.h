@@ -69,9 +69,9 @@ struct Model {
   bool gated = true;       // gate, up and down; else up and down
   bool mlp_bias = false;
   bool gelu_new = false;  // the activation is written out in eight operators (transformers)
-  bool joined_qkv =
-      false;          // one product gives queries, keys and values, also where nothing is fused
-  bool tied = false;  // the output layer is the embedding
+  // GPT-2's modules and their names: one gives queries, keys and values, also where nothing is fused.
+  bool joined_qkv = false;
+  bool tied = false;           // the output layer is the embedding
   std::int64_t positions = 0;  // learned; 0: rotary
   Norm norm = Norm::Rms;
   Attention attention;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <string>
 #include <type_traits>
@@ -43,7 +44,7 @@ struct Played {
 
 class ProgramWriter {
  public:
-  explicit ProgramWriter(const Job& job) : job_(job), groups_(groups_of(job)) {}
+  ProgramWriter(const Job& job, Grain grain) : job_(job), grain_(grain), groups_(groups_of(job)) {}
 
   schedule::Program run() && {
     program_.name = to_string(job_);
@@ -126,8 +127,22 @@ class ProgramWriter {
            {activation("loss.out", {1})});
   }
 
+  static std::vector<Element> in_modules(const std::vector<Element>& chain) {
+    std::vector<Element> finer;
+    for (const Element& element : chain) {
+      schedule::visit(
+          element,
+          [&](const Compute& compute) {
+            std::ranges::move(modules_of(compute), std::back_inserter(finer));
+          },
+          [&](const Travel& travel) { finer.emplace_back(travel); });
+    }
+    return finer;
+  }
+
   void play(std::vector<Element> chain, std::int32_t stage, Recompute recompute) {
     throw_if_interrupted();
+    if (grain_ == Grain::Modules) chain = in_modules(chain);
     for (Element& element : chain) {
       Played played{
           .element = std::move(element), .stage = stage, .in = flowing_, .recompute = recompute};
@@ -385,6 +400,7 @@ class ProgramWriter {
   }
 
   const Job& job_;
+  Grain grain_;
   Groups groups_;
   schedule::Program program_;
   std::vector<Played> played_;
@@ -441,11 +457,11 @@ std::vector<std::string> notes_on(const Job& job) {
   return notes;
 }
 
-schedule::Program program_of(const Job& job) {
-  if (job.precision.products != schedule::Operands::Tf32) return ProgramWriter(job).run();
+schedule::Program program_of(const Job& job, Grain grain) {
+  if (job.precision.products != schedule::Operands::Tf32) return ProgramWriter(job, grain).run();
   Job full = job;
   full.precision.products = schedule::Operands::Own;
-  schedule::Program program = ProgramWriter(full).run();
+  schedule::Program program = ProgramWriter(full, grain).run();
   for (schedule::Op& op : program.ops) multiply_in_tf32(op.work);
   return program;
 }

@@ -30,8 +30,12 @@
 
 namespace dovetail::jobs {
 
+// Blocks: an op for what stands between two messages: a layer's attention, its feed-forward network. Modules: an op for each of their
+// modules, so that each gradient is ready behind its own; REQUIRES there that nothing is computed again.
+enum class Grain { Blocks, Modules };
+
 // REQUIRES: complete(job). problems(result) is empty.
-schedule::Program program_of(const Job& job);
+schedule::Program program_of(const Job& job, Grain grain = Grain::Blocks);
 
 // What a reader of a prediction must know: the job's own notes, and what of it the Program counts otherwise, one line each.
 std::vector<std::string> notes_on(const Job& job);

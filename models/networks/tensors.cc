@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/networks/tensors.h"
 
+#include <map>
 #include <utility>
 
 namespace dovetail::jobs {
@@ -25,12 +26,10 @@ class Lister {
       if (model_.positions > 0) add("model.embed_positions.weight", {model_.positions, d});
     }
     for (layer_ = 0; layer_ < model_.layers; ++layer_) {
-      prefix_ = "model.layers." + std::to_string(layer_) + ".";
       attention();
       mlp();
     }
     layer_ = -1;
-    prefix_.clear();
     part_ = Part::Head;
     norm("model.norm");
     if (model_.patches) {
@@ -44,7 +43,9 @@ class Lister {
  private:
   void add(const std::string& name, std::vector<std::int64_t> shape, Cut cut = Cut::Whole,
            bool expert = false, bool product = false) {
-    list_.push_back({.name = prefix_ + name,
+    std::string module = name.substr(0, name.rfind('.'));
+    list_.push_back({.name = module_name(model_, layer_, module) + name.substr(module.size()),
+                     .module = std::move(module),
                      .layer = layer_,
                      .part = part_,
                      .shape = std::move(shape),
@@ -72,9 +73,14 @@ class Lister {
     }
     const std::string self = "self_attn.";
     if (a.sinks) add(self + "sinks", {a.heads}, Cut::Column);
-    matrix(self + "q_proj", a.heads * a.head_dim, d, Cut::Column, a.in_bias);
-    matrix(self + "k_proj", a.key_value_heads * a.head_dim, d, Cut::Column, a.in_bias);
-    matrix(self + "v_proj", a.key_value_heads * a.head_dim, d, Cut::Column, a.in_bias);
+    const std::int64_t keys = a.key_value_heads * a.head_dim;
+    if (model_.joined_qkv) {
+      matrix(self + "qkv_proj", a.heads * a.head_dim + 2 * keys, d, Cut::Column, a.in_bias);
+    } else {
+      matrix(self + "q_proj", a.heads * a.head_dim, d, Cut::Column, a.in_bias);
+      matrix(self + "k_proj", keys, d, Cut::Column, a.in_bias);
+      matrix(self + "v_proj", keys, d, Cut::Column, a.in_bias);
+    }
     matrix(self + "o_proj", d, a.heads * a.head_dim, Cut::Row, a.out_bias);
     if (!a.normed_heads) return;
     add(self + "q_norm.weight", {a.head_dim});
@@ -131,10 +137,26 @@ class Lister {
 
   const Model& model_;
   std::int64_t layer_ = -1;
-  std::string prefix_;
   Part part_ = Part::Embedding;
   std::vector<ParameterShape> list_;
 };
+
+// Of a layer's or the model's; what stands in no row is called alike.
+const std::map<std::string, std::string>& words_of_gpt2() {
+  static const std::map<std::string, std::string> kWords = {
+      {"model.embed_tokens", "transformer.wte"},
+      {"model.embed_positions", "transformer.wpe"},
+      {"model.norm", "transformer.ln_f"},
+      {"input_layernorm", "ln_1"},
+      {"self_attn.qkv_proj", "attn.c_attn"},
+      {"self_attn.attention", "attn"},
+      {"self_attn.o_proj", "attn.c_proj"},
+      {"self_attn.add", "attn.add"},
+      {"post_attention_layernorm", "ln_2"},
+      {"mlp.up_proj", "mlp.c_fc"},
+      {"mlp.down_proj", "mlp.c_proj"}};
+  return kWords;
+}
 
 std::int64_t parts(std::int64_t whole, std::int64_t ranks) { return (whole + ranks - 1) / ranks; }
 
@@ -144,6 +166,14 @@ std::int64_t ParameterShape::numel() const {
   std::int64_t count = 1;
   for (const std::int64_t extent : shape) count *= extent;
   return count;
+}
+
+std::string module_name(const Model& model, std::int64_t layer, const std::string& module) {
+  const bool is_gpt2 = model.joined_qkv;
+  const std::string of_layer =
+      layer < 0 ? "" : (is_gpt2 ? "transformer.h." : "model.layers.") + std::to_string(layer) + ".";
+  const auto own = words_of_gpt2().find(module);
+  return of_layer + (is_gpt2 && own != words_of_gpt2().end() ? own->second : module);
 }
 
 std::vector<ParameterShape> model_parameters(const Model& model) { return Lister(model).run(); }

@@ -1,5 +1,5 @@
 // The parameters of a transformer, one by one: names in Hugging Face's words, shapes, and how tensor and
-// expert parallelism cut them.
+// expert parallelism cut them. Matrices are out x in, those of GPT-2's Conv1D, which lie transposed, too.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -20,7 +20,8 @@ enum class Part { Embedding, Attention, Mlp, Head };
 enum class Cut { Column, Row, Whole };
 
 struct ParameterShape {
-  std::string name;         // "model.layers.0.self_attn.q_proj.weight"
+  std::string name;         // "model.layers.0.self_attn.q_proj.weight"; GPT-2 has its own words
+  std::string module;       // of which layer's modules, in the words of Llama: "self_attn.q_proj"
   std::int64_t layer = -1;  // -1: of no layer
   Part part = Part::Attention;
   std::vector<std::int64_t> shape;  // of a product: {out, in}; of experts: {experts, out, in}
@@ -33,6 +34,10 @@ struct ParameterShape {
   [[nodiscard]] bool is_expert() const { return expert; }
   [[nodiscard]] bool is_product() const { return product; }
 };
+
+// What the model's family calls a module: "self_attn.qkv_proj" of layer 0 is "transformer.h.0.attn.c_attn" in GPT-2. `layer`: -1: of
+// no layer; `module`: in the words of Llama.
+std::string module_name(const Model& model, std::int64_t layer, const std::string& module);
 
 // In the order of definition: embedding, layers, last norm, head. Tied weights once.
 std::vector<ParameterShape> model_parameters(const Model& model);

@@ -5,10 +5,10 @@
 
 #include "base/error.h"
 #include "base/json_reader.h"
+#include "models/networks/program.h"
 #include "models/networks/zoo_builder.h"
 #include "models/networks/zoo_families.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace dovetail::models {
@@ -25,7 +25,7 @@ std::vector<zoo::Model> all_models() {
   std::vector<zoo::Model> models;
   for (const auto family :
        {zoo::resnet_models, zoo::vgg_models, zoo::inception_models, zoo::densenet_models,
-        zoo::bert_models, zoo::gpt2_models, zoo::llama_models, zoo::mlp_models}) {
+        zoo::bert_models, zoo::text_models, zoo::mlp_models}) {
     for (zoo::Model& model : family()) models.push_back(std::move(model));
   }
   return models;
@@ -64,6 +64,13 @@ ZooOptions resolve(const ZooEntry& entry, ZooOptions options) {
   return options;
 }
 
+zoo::Model model_named(std::string_view name) {
+  for (zoo::Model& model : all_models()) {
+    if (model.entry.name == name) return std::move(model);
+  }
+  fail_unknown(name);
+}
+
 }  // namespace
 
 std::vector<ZooEntry> zoo_entries() {
@@ -79,13 +86,23 @@ std::vector<std::string> zoo_names() {
 }
 
 schedule::Program zoo_program(std::string_view name, const ZooOptions& options) {
-  const std::vector<zoo::Model> models = all_models();
-  const auto model = std::ranges::find_if(
-      models, [&](const zoo::Model& candidate) { return candidate.entry.name == name; });
-  if (model == models.end()) fail_unknown(name);
-  zoo::Builder builder(model->entry.name, resolve(model->entry, options));
-  const zoo::Value result = model->forward(builder);
+  const zoo::Model model = model_named(name);
+  const ZooOptions resolved = resolve(model.entry, options);
+  if (model.job) {
+    schedule::Program program = jobs::program_of(model.job(resolved), jobs::Grain::Modules);
+    program.name = model.entry.name;
+    return program;
+  }
+  zoo::Builder builder(model.entry.name, resolved);
+  const zoo::Value result = model.forward(builder);
   return builder.finish(result);
+}
+
+std::optional<jobs::Job> zoo_job(std::string_view name, const ZooOptions& options) {
+  const zoo::Model model = model_named(name);
+  const ZooOptions resolved = resolve(model.entry, options);
+  if (!model.job) return std::nullopt;
+  return model.job(resolved);
 }
 
 }  // namespace dovetail::models

@@ -10,16 +10,14 @@
 //   inception_v4                   Cadene and timm inception_v4.py (arXiv 1602.07261), 299 x 299
 //   densenet201                    torchvision/models/densenet.py (arXiv 1608.06993)
 //   bert_base, bert_large          Hugging Face BertModel, bert-{base,large}-uncased (1810.04805)
-//   gpt2, gpt2_{medium,large,xl}   Hugging Face GPT2LMHeadModel, output layer tied to wte
-//   llama2_7b, llama2_70b          Hugging Face LlamaForCausalLM (arXiv 2307.09288)
-//   mixtral_8x7b                   Hugging Face 4.x MixtralForCausalLM (arXiv 2401.04088)
+//   gpt2, gpt2_{medium,large,xl}, llama2_7b, llama2_70b, mixtral_8x7b
+//                                  the models of these names that jobs know (known_models.cc), as transformers 5 runs them:
+//                                  zoo_job() is the same step as a job
 //   mlp                            784-2048-2048-1024-10 of our own: small enough to run on a CPU
 //
 // The step: forward ops in layer order; backward ops, last layer first; one SGD update with
 // momentum per parameter, in the order in which gradients become ready. That order is the reverse
 // of the parameter order, which is what PyTorch's DistributedDataParallel assumes of a new model.
-// Llama and Mixtral are the exception: Hugging Face defines the norms of a block after its matrices
-// and an expert's w2 before its w3, so there the dataflow decides, as autograd would.
 //
 //   zoo_program("resnet18", {.world_size = 4})
 //     forward   conv1.forward          gemm 802816x64x147   reads conv1.weight   writes conv1.out
@@ -33,6 +31,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "models/networks/job.h"
 #include "schedule/program.h"
 
 #include <cstdint>
@@ -70,5 +69,8 @@ std::vector<std::string> zoo_names();
 // The step of a model. Throws InputError for an unknown name (it names the nearest known one) and
 // for options that the model does not take. schedule::problems() of the result is empty.
 schedule::Program zoo_program(std::string_view name, const ZooOptions& options);
+
+// The job whose step that is, of text models that jobs know. Absent: a model of another kind. Throws as zoo_program does.
+std::optional<jobs::Job> zoo_job(std::string_view name, const ZooOptions& options);
 
 }  // namespace dovetail::models

@@ -23,7 +23,7 @@ struct BertArchitecture {
 Value embeddings(Builder& b, std::int64_t width) {
   const std::string name = "embeddings.";
   const auto look_up = [&](const std::string& table, std::int64_t entries) {
-    return embedding(b, name + table, {.entries = entries, .width = width}, b.tokens()).out;
+    return embedding(b, name + table, {.entries = entries, .width = width}, b.tokens());
   };
   const Value word = look_up("word_embeddings", kBertVocabulary);
   const Value position = look_up("position_embeddings", kBertPositions);

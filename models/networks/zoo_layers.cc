@@ -74,64 +74,36 @@ std::int64_t window_count(std::int64_t extent, std::int64_t size, const Kernel& 
 
 }  // namespace
 
-Linear declare_linear(Builder& builder, const std::string& name, const LinearShape& shape) {
-  const bool out_first = shape.layout == LinearShape::Layout::OutIn;
-  Linear layer{.name = name, .shape = shape, .parameters = {}};
-  layer.parameters.push_back(builder.parameter(
-      name + ".weight", out_first ? Shape{shape.out, shape.in} : Shape{shape.in, shape.out}));
-  if (shape.bias == Bias::Yes) {
-    layer.parameters.push_back(builder.parameter(name + ".bias", {shape.out}));
-  }
-  return layer;
-}
-
-Value apply(Builder& builder, const Linear& layer, const Value& in) {
-  Weighted work = linear_product(layer.name, layer.shape, in);
-  work.parameters = layer.parameters;
-  return weighted_product(builder, std::move(work));
-}
-
 Value linear(Builder& builder, const std::string& name, const LinearShape& shape, const Value& in) {
-  return apply(builder, declare_linear(builder, name, shape), in);
-}
-
-Value tied_linear(Builder& builder, const std::string& name, TensorId weight,
-                  const LinearShape& shape, const Value& in) {
   Weighted work = linear_product(name, shape, in);
-  work.parameters = {weight};
+  work.parameters.push_back(builder.parameter(name + ".weight", {shape.out, shape.in}));
+  if (shape.bias == Bias::Yes) {
+    work.parameters.push_back(builder.parameter(name + ".bias", {shape.out}));
+  }
   return weighted_product(builder, std::move(work));
-}
-
-Norm declare_norm(Builder& builder, const std::string& name, NormKind kind, std::int64_t width) {
-  Norm layer{.name = name, .kind = kind, .parameters = {}};
-  layer.parameters.push_back(builder.parameter(name + ".weight", {width}));
-  if (kind != NormKind::Rms) layer.parameters.push_back(builder.parameter(name + ".bias", {width}));
-  return layer;
-}
-
-Value apply(Builder& builder, const Norm& layer, const Value& in) {
-  const int passes = layer.kind == NormKind::Batch ? 2 : 1;
-  const Value out = builder.activation(layer.name + ".out", in.shape);
-  return builder.add(
-      {.name = layer.name,
-       .forward = Traffic{.read_passes = passes, .flop_per_element = kNormForwardFlop},
-       .inputs = {in},
-       .parameters = layer.parameters,
-       .outputs = {out},
-       .backward = {{.suffix = "backward",
-                     .work = Traffic{.read_passes = 2, .flop_per_element = kNormBackwardFlop},
-                     .reads = {in.tensor, layer.parameters.front()},
-                     .parameters = layer.parameters,
-                     .inputs = {in}}}});
 }
 
 Value norm(Builder& builder, const std::string& name, NormKind kind, const Value& in) {
+  const int passes = kind == NormKind::Batch ? 2 : 1;
   const std::int64_t width = kind == NormKind::Batch ? in.shape[1] : in.shape.back();
-  return apply(builder, declare_norm(builder, name, kind, width), in);
+  const std::vector<TensorId> parameters = {builder.parameter(name + ".weight", {width}),
+                                            builder.parameter(name + ".bias", {width})};
+  const Value out = builder.activation(name + ".out", in.shape);
+  return builder.add(
+      {.name = name,
+       .forward = Traffic{.read_passes = passes, .flop_per_element = kNormForwardFlop},
+       .inputs = {in},
+       .parameters = parameters,
+       .outputs = {out},
+       .backward = {{.suffix = "backward",
+                     .work = Traffic{.read_passes = 2, .flop_per_element = kNormBackwardFlop},
+                     .reads = {in.tensor, parameters.front()},
+                     .parameters = parameters,
+                     .inputs = {in}}}});
 }
 
-Embedding embedding(Builder& builder, const std::string& name, const EmbeddingShape& shape,
-                    std::int64_t rows) {
+Value embedding(Builder& builder, const std::string& name, const EmbeddingShape& shape,
+                std::int64_t rows) {
   const TensorId table = builder.parameter(name + ".weight", {shape.entries, shape.width});
   const std::int64_t picked = rows * shape.width;
   const Bytes lookup = builder.bytes(2 * picked);
@@ -146,7 +118,7 @@ Embedding embedding(Builder& builder, const std::string& name, const EmbeddingSh
                    {.suffix = "backward.weight",
                     .work = MemoryWork{.bytes = scatter, .flop = Flop(static_cast<double>(picked))},
                     .parameters = {table}}}});
-  return {.table = table, .out = out};
+  return out;
 }
 
 Value pointwise(Builder& builder, const std::string& name, Pointwise layer) {

@@ -1,15 +1,13 @@
 // The layers that the models of the zoo are made of, with what each costs forward and backward.
 //
-// Names follow PyTorch: a layer `fc` owns `fc.weight` and `fc.bias` and writes `fc.out`. Modules
-// with weights may be declared first and applied later (Llama defines its norms last but uses them
-// first); `conv` and the one-line forms declare and apply at once.
+// Names follow PyTorch: a layer `fc` owns `fc.weight` and `fc.bias` and writes `fc.out`.
 //
 //   matrix product  m x k by k x n    forward m n k; backward.weight n k m, reads the input, writes
 //   (linear, conv)                    bias and weight gradients; then backward.input m k n
 //   batch norm      forward reads its input twice (statistics, then scale) and writes once;
 //                   backward reads input and output gradient twice, writes weight and input
 //                   gradients
-//   layer, RMS norm forward one pass; backward as batch norm
+//   layer norm      forward one pass; backward as batch norm
 //   pointwise       every operand once; backward reads what it saved (nothing, input or output)
 //   embedding       forward reads and writes the looked-up rows; backward clears the table's
 //                   gradient, then adds the rows
@@ -44,43 +42,20 @@ struct LinearShape {
   std::int64_t in = 0;
   std::int64_t out = 0;
   Bias bias = Bias::Yes;
-  // nn.Linear stores out x in; GPT-2's Conv1D stores in x out.
-  enum class Layout { OutIn, InOut } layout = Layout::OutIn;
 };
-struct Linear {
-  std::string name;
-  LinearShape shape;
-  std::vector<TensorId> parameters;  // weight, then bias
-};
-Linear declare_linear(Builder& builder, const std::string& name, const LinearShape& shape);
 // x W^T + b over the rows of `in`, whose last extent is shape.in.
-Value apply(Builder& builder, const Linear& layer, const Value& in);
 Value linear(Builder& builder, const std::string& name, const LinearShape& shape, const Value& in);
-// An output layer that uses the embedding table `weight`, vocabulary x width, of another layer.
-Value tied_linear(Builder& builder, const std::string& name, TensorId weight,
-                  const LinearShape& shape, const Value& in);
 
-enum class NormKind { Batch, Layer, Rms };  // Rms has a weight only, the others a bias too
-struct Norm {
-  std::string name;
-  NormKind kind = NormKind::Layer;
-  std::vector<TensorId> parameters;
-};
-Norm declare_norm(Builder& builder, const std::string& name, NormKind kind, std::int64_t width);
-Value apply(Builder& builder, const Norm& layer, const Value& in);
+enum class NormKind { Batch, Layer };
 Value norm(Builder& builder, const std::string& name, NormKind kind, const Value& in);
 
 struct EmbeddingShape {
   std::int64_t entries = 0;
   std::int64_t width = 0;
 };
-struct Embedding {
-  TensorId table;
-  Value out;
-};
 // Looks up `rows` rows of a table of entries x width.
-Embedding embedding(Builder& builder, const std::string& name, const EmbeddingShape& shape,
-                    std::int64_t rows);
+Value embedding(Builder& builder, const std::string& name, const EmbeddingShape& shape,
+                std::int64_t rows);
 
 // ---- layers without weights ------------------------------------------------------------------
 
@@ -108,9 +83,7 @@ Value product(Builder& builder, const std::string& name, const Product& layer);
 // ---- text, shape tokens x width --------------------------------------------------------------
 
 // Scaled dot-product attention, written out: scores, softmax, context. All of the square of scores
-// is computed, as without a fused kernel; a causal mask saves nothing. Keys and values may have
-// fewer heads (grouped-query attention): the products stay the same, heads share their right-hand
-// side.
+// is computed, as without a fused kernel.
 struct Attention {
   Value query;
   Value key;

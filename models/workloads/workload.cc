@@ -16,6 +16,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/json_reader.h"
+#include "models/networks/text.h"
 #include "models/networks/zoo.h"
 #include "schedule/program_json.h"
 
@@ -83,8 +84,11 @@ Workload load_zoo(const std::string& workload, std::optional<std::int64_t> world
       fail(workload, "unknown option \"" + key + "\"; known: batch, sequence, dtype, world");
     }
   }
-  Workload result{
-      .program = zoo_program(workload.substr(0, colon), options), .own_costs = {}, .notes = {}};
+  const std::string model = workload.substr(0, colon);
+  Workload result{.program = zoo_program(model, options), .own_costs = {}, .notes = {}};
+  if (const std::optional<jobs::Job> job = zoo_job(model, options)) {
+    result.notes.push_back("computes what this job does: " + jobs::to_string(*job));
+  }
   return result;
 }
 

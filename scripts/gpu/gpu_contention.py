@@ -53,16 +53,20 @@ class Steps:
 
     def __init__(self, tool, measured, folder):
         self.tool, self.calibrations, self.folder = tool, measured["calibrations"], folder
+        self.program = measured.get("program")  # that ran
 
     def of(self, rows, numbers=None):
         lines = []
         for name, calibration in self.calibrations.items():
             with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
                 json.dump(with_numbers(calibration, numbers) if numbers else calibration, file)
+        program = os.path.join(self.folder, "program.json")
+        with open(program, "w", encoding="utf-8") as file:
+            json.dump(self.program, file)
         for row in rows:
             calibration = self.calibrations[row["calibration"]]
             cluster = os.path.join(self.folder, row["calibration"])
-            asked = {"workload": calibration["notes"]["workload"], "world": calibration["ranks"]}
+            asked = {"workload": program if self.program else calibration["notes"]["workload"], "world": calibration["ranks"]}
             lines.append(json.dumps(asked | {"cluster": cluster, "policy": row["policy"]}))
         done = subprocess.run([self.tool, "evaluate"], input="\n".join(lines), capture_output=True, text=True, check=True)
         return [json.loads(line)["step_us"] for line in done.stdout.splitlines()]

@@ -405,6 +405,10 @@ def whole(directory, result):
         for name in sorted(os.listdir(directory))
         if re.fullmatch(r"calibration-.*\.json", name)
     }
+    # What ran, so that it can be predicted anew where the workload of that name has changed.
+    plans = sorted(name for name in os.listdir(directory) if re.fullmatch(r"plan-.*\.json", name))
+    if plans:
+        result["program"] = read_or_none(os.path.join(directory, plans[0]))["program"]
     write_json(os.path.join(directory, "measured.json"), result)
 
 

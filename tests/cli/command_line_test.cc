@@ -370,7 +370,8 @@ TEST_F(CommandLineTest, ContentionByClassIsShownAndPriced) {
               HasSubstr("; products x1.300, a collective x2.250 beside products; one that begins "
                         "beside a product waits up to 150 us"));
   const auto step_of = [&](const std::string& cluster) {
-    const Ended ended = ask("plan --workload gpt2 --policy torch-ddp --json --cluster " + cluster);
+    const Ended ended =
+        ask("plan --workload bert_base --policy torch-ddp --json --cluster " + cluster);
     return nlohmann::json::parse(ended.output).at("predicted").at("step_us").get<double>();
   };
   EXPECT_GT(step_of(measured), step_of("mi300x8"));

@@ -415,11 +415,14 @@ TEST_F(GpuReportTest, FactsAreWrittenAlsoWhereThereIsNoGpu) {
 double predicted_us(const std::string& folder, const json& row) {
   const std::string cluster = folder + "/" + row.at("calibration").get<std::string>();
   const json calibration = json::parse(read_file(cluster));
-  predict::Inputs inputs =
-      predict::load_inputs({.workload = calibration.at("notes").at("workload"),
-                            .cluster = cluster,
-                            .data_dir = kSourceRoot + "/models",
-                            .world = calibration.at("ranks").get<std::int64_t>()});
+  const std::string program = folder + "/program.json";  // that ran
+  predict::Inputs inputs = predict::load_inputs(
+      {.workload = std::filesystem::exists(program)
+                       ? program
+                       : calibration.at("notes").at("workload").get<std::string>(),
+       .cluster = cluster,
+       .data_dir = kSourceRoot + "/models",
+       .world = calibration.at("ranks").get<std::int64_t>()});
   search::Planner planner(std::move(inputs.program), std::move(inputs.machine.costs));
   const auto spec = schedule::parse_policy(row.at("policy").get<std::string>());
   return to_us(Duration(planner.evaluate(spec).summary.step_ns));
@@ -450,6 +453,7 @@ void unpack(const std::string& measured, const std::string& folder) {
   for (const auto& [name, calibration] : kept.at("calibrations").items()) {
     std::ofstream(folder + "/" + name) << calibration;
   }
+  if (kept.contains("program")) std::ofstream(folder + "/program.json") << kept.at("program");
 }
 
 // A folder as gpu_check.sh leaves it, of a machine that takes as long as predicted and one that

@@ -58,8 +58,13 @@ inline std::vector<std::string> ready_names(const schedule::Program& program) {
 inline double giga_mac(const schedule::Program& program, schedule::Phase phase) {
   double mac = 0;
   for (const schedule::Op& op : program.ops) {
-    if (op.phase == phase && std::holds_alternative<schedule::GemmWork>(op.work))
-      mac += op.flop().count() / 2;
+    if (op.phase != phase) continue;
+    for (const schedule::Kernel& kernel : schedule::kernels_of(op.work)) {
+      if (const auto* y = std::get_if<schedule::GemmWork>(&kernel)) {
+        mac += static_cast<double>(y->m) * static_cast<double>(y->n) * static_cast<double>(y->k) *
+               static_cast<double>(y->count);
+      }
+    }
   }
   return mac / 1e9;
 }
