@@ -45,6 +45,7 @@ schedule::Policy policy_of(const jobs::Job& job, const OwnTravel& own) {
 
 struct Step {
   Duration time{};
+  Duration bound{};
   std::vector<StageParts> stages = {};
   const PublicError* error = nullptr;
 };
@@ -56,13 +57,14 @@ Step played(const jobs::Job& job, const models::Cluster& cluster, const OwnTrave
   const sim::SteadyState steady = sim::find_steady_state(lowered, costs, compiled, workspace);
   return {
       .time = Duration(steady.summary.step_ns),
+      .bound = sim::longest_compute(lowered, compiled, job.zero == jobs::Zero::Nothing),
       .stages = step_parts(lowered, sim::trace_of(lowered, costs, compiled, workspace.timeline)),
       .error = public_error(cluster, lowered.program)};
 }
 
 // Durations that a step is made of, in one list.
 std::vector<Duration*> parts_of(Step& step) {
-  std::vector<Duration*> parts = {&step.time};
+  std::vector<Duration*> parts = {&step.time, &step.bound};
   for (StageParts& stage : step.stages) {
     parts.push_back(&stage.compute);
     for (Duration& exposed : stage.exposed) parts.push_back(&exposed);
@@ -157,6 +159,7 @@ JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
   std::optional<Step> step = continued(job, cluster, own);
   if (!step) step = played(job, cluster, own);
   found.step = step->time;
+  found.bound = step->bound;
   found.error = step->error;
   found.stages = std::move(step->stages);
   found.figures = jobs::figures_of(job, found.step, peak_rate(job, cluster));

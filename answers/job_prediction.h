@@ -29,6 +29,9 @@ namespace dovetail::predict {
 struct JobPrediction {
   jobs::Job job;
   Duration step{};
+  // What its busiest stage computes, but for updates that are divided over ranks: no schedule of this layout, batch, sharding and
+  // recomputation is faster, whatever is sent when.
+  Duration bound{};
   jobs::Figures figures = {};
   std::vector<StageParts> stages = {};
   std::vector<jobs::StageMemory> memory = {};    // of each stage

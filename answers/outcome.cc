@@ -24,7 +24,7 @@ std::optional<double> Outcome::gap() const {
 
 Duration Outcome::left() const {
   if (bound && bound->time) return std::max(Duration{}, step - *bound->time);
-  return std::min(step, exposed.total + (job ? job->bubble.value_or(Duration{}) : Duration{}));
+  return std::min(step, exposed.total);
 }
 
 }  // namespace dovetail::answers

@@ -108,15 +108,15 @@ struct Outcome {
   Duration compute{};  // any op runs; of a job on its busiest stage
   // Of a rank of the fullest stage: what it holds, between what bounds that may lie (public peaks did), and what its device has.
   schedule::Room memory = {};
-  std::optional<search::Bound> bound =
-      std::nullopt;  // of the kind that Bound names; absent: none holds for it
+  // Of the kind that Bound names: of a job that decides by itself what its busiest stage computes. Absent: none holds for it.
+  std::optional<search::Bound> bound = std::nullopt;
   std::optional<JobFigures> job = std::nullopt;  // absent: a workload
   Told told = {};
   schedule::Schedule schedule = {};  // empty of a job that was not asked about a policy
 
   // By how much the step is above its bound, in per cent.
   [[nodiscard]] std::optional<double> gap() const;
-  // How much shorter the step could become at most: down to the bound; without one by all that is exposed and all bubble.
+  // How much shorter the step could become at most: down to the bound; without one by all that is exposed.
   [[nodiscard]] Duration left() const;
 };
 

@@ -226,6 +226,8 @@ Outcome Site::weigh_job() const {
   found.exposed = {.total = stage.exposed_total(), .by_purpose = stage.exposed};
   found.compute = stage.compute;
   found.memory = priced.room();
+  found.bound = search::Bound{.time = priced.bound,
+                              .schedules = "this layout, batch, sharding and recomputation"};
   found.job = {.job = jobs::to_string(priced.job),
                .figures = priced.figures,
                .idle_ranks = priced.idle,

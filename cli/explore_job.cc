@@ -261,13 +261,17 @@ std::vector<std::size_t> job_rows_shown(const JobTable& table, bool all) {
   return shown;
 }
 
-// What more could be hidden of the best at most: all of what its stage with the least bubble does not compute.
+// How far the best is above its bound, and what lies between, of its stage with the least bubble.
 std::string rest_of_job(const JobPrediction& best) {
   const predict::StageParts& stage = best.busiest();
-  return at_most_text(best.step, stage.compute) +
-         " without communication and waiting: " + to_string(stage.exposed_total()) +
-         " is exposed, " + to_string(stage.bubble) +
-         (best.job.layout.pp > 1 ? " bubble" : " waiting") + "; the rest computes";
+  const Duration slowed = std::max(Duration{}, stage.compute - best.bound);
+  std::string text = at_most_text(best.step, best.bound) + ": alone it computes " +
+                     to_string(best.bound) + "; " + to_string(stage.exposed_total()) +
+                     " is exposed, ";
+  if (100 * slowed >= best.step) {
+    text += "computing takes " + to_string(slowed) + " more beside it, ";
+  }
+  return text + to_string(stage.bubble) + (best.job.layout.pp > 1 ? " bubble" : " waiting");
 }
 
 std::string step_of_job(const JobPrediction& found) {
@@ -358,6 +362,7 @@ std::vector<Field<JobRow>> fields_of(const JobTable& table) {
       {{"policy"}, [](const JobRow& row) { return jobs::policy_text(row.found.job); }},
       {{"step_us", "step ms", Unit::Milliseconds, {1}},
        [](const JobRow& row) { return row.found.step; }},
+      {{"lower_bound_us"}, [](const JobRow& row) { return row.found.bound; }},
       {{"", "p5 to p95", Unit::Own, {}, 2},
        [](const JobRow& row) { return range_text(row.found); }},
       {{"public_interval.p5_us"}, of_range(&predict::StepRange::p5)},

@@ -253,4 +253,24 @@ CompiledProgram compile(const schedule::ScheduledProgram& program, const models:
   return Compiler(program, costs, steps, std::move(memory)).run();
 }
 
+Duration longest_compute(const schedule::ScheduledProgram& program, const CompiledProgram& compiled,
+                         bool updates) {
+  std::vector<std::int64_t> of_lane(compiled.rank_of_lane.size());
+  for (const CommandNode& entry : compiled.command_nodes) {
+    if (entry.step != 0) continue;
+    const Command& command = program.roles[static_cast<std::size_t>(entry.role)]
+                                 .commands[static_cast<std::size_t>(entry.command)];
+    const auto* run = std::get_if<schedule::RunOp>(&command.action);
+    if (run == nullptr || command.transfer || compiled.kind_of(entry) != NodeKind::Compute)
+      continue;
+    if (!updates && program.program.op(run->op).phase == schedule::Phase::Optimizer) continue;
+    const LaneRange lanes = compiled.lanes_of(entry);
+    for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
+      const auto node = static_cast<std::size_t>(compiled.on_lane(entry, lane));
+      of_lane[static_cast<std::size_t>(lane)] += compiled.graph.work[node].ns();
+    }
+  }
+  return Duration(of_lane.empty() ? 0 : *std::ranges::max_element(of_lane));
+}
+
 }  // namespace dovetail::sim

@@ -91,4 +91,9 @@ struct CompiledProgram {
 CompiledProgram compile(const schedule::ScheduledProgram& program, const models::Costs& costs,
                         std::int32_t steps, CompiledProgram memory = {});
 
+// What the ops of one step take where nothing runs beside them, on the lane where that is longest: no step of the same ops is faster.
+// `updates`: also those of the optimizer, which buckets divide over ranks where they are sharded. REQUIRES: compiled from this program.
+Duration longest_compute(const schedule::ScheduledProgram& program, const CompiledProgram& compiled,
+                         bool updates);
+
 }  // namespace dovetail::sim

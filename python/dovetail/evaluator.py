@@ -24,7 +24,7 @@ class Evaluation:
     interval: Optional[Interval]  # where public steps like it lay; None where nothing is known
     lower_bound_us: Optional[float]  # no schedule of the kind is faster on this model; None where none is known
     gap_percent: Optional[float]  # of the step above the bound
-    left_us: float  # what could be gained at most: down to the bound, else all that is exposed and all that waits
+    left_us: float  # what could be gained at most: down to the bound, else all that is exposed
     exposed_us: float  # communication that nothing hides
     bubble_us: Optional[float]  # of a job as it is: what its busiest stage waits
     held_bytes: int  # memory of a rank: of a job its peak, of a workload what it keeps all step long, activations aside

@@ -239,6 +239,7 @@ class JobRow:
     job: str  # all of it, as Job and --job take it
     policy: str  # its decisions, as --policy takes them
     step_us: float
+    lower_bound_us: float  # no schedule of this layout, batch, sharding and recomputation is faster
     interval: Optional[Interval]  # where public steps like it lay; None where nothing is known
     tokens_per_s_per_gpu: float
     model_flop_per_s_per_gpu: float

@@ -49,6 +49,32 @@ INSTANTIATE_TEST_SUITE_P(
                       testing::kShortLlama + ":pp=2,dp=4,zero=1,gbs=72,seq=2048",
                       "qwen3_0.6b:pp=2,dp=4,zero=1,gbs=72,seq=2048"));
 
+// Whatever is sent when, the same is computed: every way has the same bound, and none is faster.
+TEST(BoundTest, IsWhatTheBusiestStageComputesHoweverGradientsTravel) {
+  const models::Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models");
+  const auto found = [&](const std::string& keys) {
+    return predict_job(jobs::parse_job(testing::kShortLlama + keys), cluster);
+  };
+  for (const char* const layout :
+       {":dp=8,gbs=8,seq=2048", ":dp_shard=8,gbs=8,seq=2048", ":pp=2,dp=4,zero=1,gbs=16,seq=2048",
+        ":tp=2,dp_shard=4,gbs=8,seq=2048"}) {
+    const JobPrediction usual = found(layout);
+    EXPECT_GT(usual.bound, Duration{});
+    EXPECT_LE(usual.bound, usual.step) << layout;
+    Duration longest{};
+    for (const StageParts& stage : usual.stages) longest = std::max(longest, stage.compute);
+    EXPECT_LE(usual.bound, longest) << "others run beside it: " << layout;
+    for (const char* const way : {",overlap_grads=no", ",bucket=1MiB", ",overlap_params=no"}) {
+      const JobPrediction other = found(std::string(layout) + way);
+      EXPECT_LE(std::chrono::abs(other.bound - usual.bound), 1us) << layout << way;
+      EXPECT_LE(other.bound, other.step) << layout << way;
+    }
+  }
+  const JobPrediction alone = found(":gbs=1,seq=2048");
+  EXPECT_GE(alone.bound, alone.stages.front().compute) << "with gaps between launches";
+  EXPECT_LE(alone.bound, alone.step);
+}
+
 // Tensor-parallel ranks have weights of their own: no kernel packs a gradient.
 TEST(LowerJobTest, NothingIsCopiedWhereThereIsNoSecondReplica) {
   const models::Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models");

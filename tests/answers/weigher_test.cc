@@ -102,12 +102,10 @@ TEST(WeigherTest, ALayoutThatDividesParametersIsAskedAsFsdpUnlessAPolicyIsNamed)
   EXPECT_THAT(weigher.weigh(asked).policy, ::testing::StartsWith("torch-ddp"));
 }
 
-TEST(WeigherTest, WhatIsLeftIsDownToTheBoundElseWhatIsExposedOrWaits) {
+TEST(WeigherTest, WhatIsLeftIsDownToTheBoundElseWhatIsExposed) {
   Outcome bounded{.step = Duration(100)};
   bounded.exposed.total = Duration(30);
   EXPECT_EQ(bounded.left(), Duration(30));
-  bounded.job = JobFigures{.job = {}, .figures = {}, .bubble = Duration(20)};
-  EXPECT_EQ(bounded.left(), Duration(50));
   bounded.bound = search::Bound{.time = Duration(80), .schedules = {}, .problem = {}};
   EXPECT_EQ(bounded.left(), Duration(20));
   EXPECT_DOUBLE_EQ(*bounded.gap(), 25);
