@@ -269,7 +269,8 @@ std::string rest_of_job(const JobPrediction& best) {
                      to_string(best.bound) + "; " + to_string(stage.exposed_total()) +
                      " is exposed, ";
   if (100 * slowed >= best.step) {
-    text += "computing takes " + to_string(slowed) + " more beside it, ";
+    text += to_string(slowed) + " more computing " +
+            (best.job.zero == jobs::Zero::Nothing ? "beside it, " : "beside it and for updates, ");
   }
   return text + to_string(stage.bubble) + (best.job.layout.pp > 1 ? " bubble" : " waiting");
 }
