@@ -174,7 +174,7 @@ std::vector<models::MeasuredKernel> by_work(std::span<const models::MeasuredKern
   std::vector<models::MeasuredKernel> works;
   for (const models::MeasuredKernel& first : kernels) {
     const auto is_alike = [&first](const models::MeasuredKernel& other) {
-      return other.dtype == first.dtype && other.work == first.work;
+      return models::KernelTable::is_alike(first, other);
     };
     if (std::ranges::any_of(works, is_alike)) continue;
     std::vector<std::int64_t> p10;

@@ -2,7 +2,7 @@
 // that framework cannot do and what it costs.
 //
 //   $ dovetail export plan.json --to torch -o ddp.py
-//   ddp.py: bucket_cap_mb_list, byte for byte, for PyTorch DistributedDataParallel (2.13 or later)
+//   ddp.py: bucket_cap_mb_list, byte for byte, for PyTorch DistributedDataParallel (2.11 or later)
 //   predicted (simulated) 502.200 ms a step as it is run there, 490.900 ms as planned
 //     given up: waits at first use: DDP waits at the end of backward: +2.3 %
 //   use: from ddp import wrap; model = wrap(model)

@@ -4,8 +4,8 @@
 // given; 1.x closes it there always. Sources: torch 1.13 nn/parallel/distributed.py:723, 2.6 :1171-1215, 2.14
 // :80-110; c10d/reducer.cpp.
 //
-// From 2.13 on DDP takes bucket_cap_mb_list: it walks the gradients in the order in which they became
-// ready in the first step, closes bucket k once its bytes reach the k-th entry, and takes
+// From 2.11 on DDP takes bucket_cap_mb_list (2.9.1 and 2.10.0 do not): it walks the gradients in the order in which they became
+// ready in the first step (until it rebuilds its buckets, in the third forward, from the other end), closes bucket k once its bytes reach the k-th entry, and takes
 // int(entry * 2^20) bytes for an entry. A bucket's bytes divided by 2^20 is exact in a double, and a
 // bucket reaches its own size with its last gradient only; so the list gives the plan's buckets, if
 // they are consecutive in ready order and of one dtype (DDP keeps a position in the list per dtype).
@@ -81,15 +81,17 @@ def wrap(module, **options):
     from torch.nn.parallel import DistributedDataParallel
 
     if "bucket_cap_mb_list" not in inspect.signature(DistributedDataParallel.__init__).parameters:
-        raise RuntimeError("this PyTorch has no bucket_cap_mb_list (2.13 has): use dovetail_torch.apply")
+        raise RuntimeError("this PyTorch has no bucket_cap_mb_list (2.11 has): use dovetail_torch.apply")
     if os.environ.get("DDP_SET_LAST_BUCKET_CAP") == "1":
         raise RuntimeError("DDP_SET_LAST_BUCKET_CAP=1 makes DDP read the list from its end: unset it")
+    if options.get("find_unused_parameters") and not options.get("static_graph"):
+        raise RuntimeError("find_unused_parameters: DDP never rebuilds its buckets then, and reads the list from its end")
     return DistributedDataParallel(module, bucket_cap_mb_list=BUCKET_CAP_MB_LIST,
                                    gradient_as_bucket_view=GRADIENT_AS_BUCKET_VIEW, **options)
 
 
 def check(ddp):
-    """After the second step: raises RuntimeError unless DDP's own log shows the plan's buckets."""
+    """After the third step (with static_graph the fourth): raises RuntimeError unless DDP's own log shows the plan's buckets."""
     said = ddp._get_ddp_logging_data()
     sizes = [int(size) for size in str(said.get("rebuilt_bucket_sizes", "")).split(",") if size.strip()]
     if sizes != [size for size, _ in BUCKETS]:
@@ -128,8 +130,9 @@ Export write_torch(Restriction& left, const Writing& writing) {
                            "; dovetail_torch.apply does it, on every version");
   } else {
     result.notes.push_back(
-        "the first step still has other buckets: DDP applies the plan after it, leave it out of "
-        "timings");
+        "in its first two steps (with static_graph three) DDP reads the list from its other end, "
+        "then "
+        "it rebuilds its buckets as planned: leave them out of timings");
     result.notes.push_back(
         "torch.compile splits DDP's graphs by a size of its own: set "
         "torch._dynamo.config.optimize_ddp = False");
@@ -243,14 +246,14 @@ std::vector<Framework> torch_ddp() {
       .list = torch_list_setting,
       .curve = "torch-ddp",
       .axis = "PyTorch DDP: bucket_cap_mb",
-      .title = "PyTorch DistributedDataParallel (2.13 or later)",
+      .title = "PyTorch DistributedDataParallel (2.11 or later)",
       .writes = "bucket_cap_mb_list, byte for byte",
       .restrict_to = restrict_to_torch,
       .write = write_torch};
-  // Before 2.13 there is no list; 1.x closes the first bucket at 1 MiB whatever the cap.
+  // Before 2.11 there is no list; 1.x closes the first bucket at 1 MiB whatever the cap.
   Framework older = newest;
   older.id = "torch2.6";
-  older.name = "PyTorch DDP before 2.13";
+  older.name = "PyTorch DDP before 2.11";
   older.presets = {};
   older.more = {};
   older.says = say_torch;

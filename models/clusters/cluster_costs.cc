@@ -158,6 +158,17 @@ Contention contention_of(const Cluster& cluster) {
   return contention;
 }
 
+// "products measured by others on a100, other kernels on h100 as shares of the memory's rate, and "
+std::string measured_rates(const Roofline& compute) {
+  const std::string device(compute.products.begin()->second->device());
+  std::string text = "products measured by others on " + device;
+  if (compute.passes == nullptr) return text + " and ";
+  text += ", other kernels ";
+  const std::string_view measured = measured_for(device);
+  if (measured != device) text += "on " + std::string(measured) + " ";
+  return text + "as shares of the memory's rate, and ";
+}
+
 }  // namespace
 
 OpModel op_model(const Cluster& cluster, std::int64_t world) {
@@ -253,10 +264,7 @@ std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Pro
     });
     sentences.push_back(std::to_string(estimated) + " of " + std::to_string(program.ops.size()) +
                         " ops take their time from " +
-                        (has_products
-                             ? "products measured by others on " +
-                                   model.compute->products.begin()->second->device() + " and "
-                             : "") +
+                        (has_products ? measured_rates(*model.compute) : "") +
                         "peak rates, uncalibrated");
   }
   if (!cluster.copy && cluster.compute) {

@@ -40,6 +40,8 @@ inline constexpr auto kGemmFields = fields<schedule::GemmWork>(
     defaulted("count", &schedule::GemmWork::count, as_integer(1, kMostExtent), "absent: 1"),
     optional("operands", &schedule::GemmWork::operands, as_word(),
              "what is multiplied; absent: the op's type"),
+    optional("separate", &schedule::GemmWork::separate, as_bool(),
+             "each product is a kernel of its own; absent: one kernel for all"),
     check([](const JsonObject& object, const schedule::GemmWork& work, auto&) {
       const auto m = static_cast<double>(work.m);
       const auto n = static_cast<double>(work.n);
@@ -49,9 +51,21 @@ inline constexpr auto kGemmFields = fields<schedule::GemmWork>(
       }
     }));
 
+inline constexpr auto kAttentionWorkFields = fields<schedule::Attention>(
+    required("tokens", &schedule::Attention::tokens, as_integer(1, kMostExtent),
+             "that a query attends to, in the mean"),
+    required("head_dim", &schedule::Attention::head_dim, as_integer(1, kMostExtent),
+             "of queries and values, their mean"),
+    defaulted("backward", &schedule::Attention::backward, as_bool()));
+
 inline constexpr auto kMemoryFields = fields<schedule::MemoryWork>(
     required("bytes", &schedule::MemoryWork::bytes, as_integer(1, kMostBytes)),
-    defaulted("flop", &schedule::MemoryWork::flop, as_number(0)));
+    defaulted("flop", &schedule::MemoryWork::flop, as_number(0)),
+    optional("attention", &schedule::MemoryWork::attention, as_object(kAttentionWorkFields),
+             "of a fused attention kernel, which keeps no scores"),
+    optional("access", &schedule::MemoryWork::access, as_word(), "how it goes over its bytes"),
+    optional("columns", &schedule::MemoryWork::columns, as_integer(0, kMostExtent),
+             "of a row; absent: it does not matter"));
 
 inline constexpr auto kGemmChoice =
     with<schedule::GemmWork>(required("gemm", kSelf, as_object(kGemmFields)));
@@ -80,7 +94,7 @@ inline constexpr auto kMeasuredKernels =
                                                  const std::vector<MeasuredKernel>& before,
                                                  const MeasuredKernel& kernel, auto&) {
       for (const MeasuredKernel& other : before) {
-        if (other.op == kernel.op && other.dtype == kernel.dtype && other.work == kernel.work) {
+        if (other.op == kernel.op && KernelTable::is_alike(other, kernel)) {
           item.fail("expected each kernel once, found the same dtype and work a second time");
         }
       }

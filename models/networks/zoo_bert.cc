@@ -34,21 +34,27 @@ Value embeddings(Builder& b, std::int64_t width) {
 // Post-norm: the norm follows the residual sum.
 Value encoder_layer(Builder& b, const std::string& name, const BertArchitecture& a,
                     const Value& in) {
-  const LinearShape square{.in = a.width, .out = a.width};
-  const Value query = linear(b, name + "attention.self.query", square, in);
-  const Value key = linear(b, name + "attention.self.key", square, in);
-  const Value value = linear(b, name + "attention.self.value", square, in);
+  const auto dense = [&](const std::string& layer, std::int64_t in_width, std::int64_t out_width,
+                         const Value& x) {
+    return linear(b, name + layer, {.in = in_width, .out = out_width, .sums_bias = true}, x);
+  };
+  const Value query = dense("attention.self.query", a.width, a.width, in);
+  const Value key = dense("attention.self.key", a.width, a.width, in);
+  const Value value = dense("attention.self.value", a.width, a.width, in);
   const Value mixed = attention(b, name + "attention.self",
                                 {.query = query, .key = key, .value = value, .heads = a.heads});
-  Value x = linear(b, name + "attention.output.dense", square, mixed);
+  Value x = dense("attention.output.dense", a.width, a.width, mixed);
   x = sum(b, name + "attention.output.add", {x, in});
   const Value middle = norm(b, name + "attention.output.LayerNorm", NormKind::Layer, x);
 
-  x = linear(b, name + "intermediate.dense", {.in = a.width, .out = a.inner}, middle);
-  x = pointwise(
-      b, name + "intermediate.gelu",
-      {.inputs = {x}, .out = x.shape, .saved = Saved::Input, .flop_per_element = kErfGeluFlop});
-  x = linear(b, name + "output.dense", {.in = a.inner, .out = a.width}, x);
+  x = dense("intermediate.dense", a.width, a.inner, middle);
+  x = pointwise(b, name + "intermediate.gelu",
+                {.inputs = {x},
+                 .out = x.shape,
+                 .saved = Saved::Input,
+                 .flop_per_element = kErfGeluFlop,
+                 .access = schedule::Access::Plain});
+  x = dense("output.dense", a.inner, a.width, x);
   return norm(b, name + "output.LayerNorm", NormKind::Layer,
               sum(b, name + "output.add", {x, middle}));
 }

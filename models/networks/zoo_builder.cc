@@ -104,14 +104,27 @@ void Builder::add_op(std::string name, Phase phase, const Recipe& work, Operands
                           .writes = std::move(operands.writes)});
 }
 
+GemmWork Builder::product_of(GemmWork gemm) const {
+  if (options_.dtype == schedule::DType::F32) gemm.operands = schedule::Operands::Tf32;
+  return gemm;
+}
+
 schedule::Work Builder::price(const Recipe& work, const Operands& operands) const {
-  if (const auto* gemm = std::get_if<GemmWork>(&work)) {
-    GemmWork product = *gemm;
-    if (options_.dtype == schedule::DType::F32) product.operands = schedule::Operands::Tf32;
-    return product;
-  }
+  if (const auto* gemm = std::get_if<GemmWork>(&work)) return product_of(*gemm);
   if (const auto* memory = std::get_if<MemoryWork>(&work)) {
-    return MemoryWork{.bytes = memory->bytes + operands.accumulated, .flop = memory->flop};
+    MemoryWork more = *memory;
+    more.bytes += operands.accumulated;
+    return more;
+  }
+  if (const auto* several = std::get_if<schedule::KernelsWork>(&work)) {
+    schedule::KernelsWork all = *several;
+    for (schedule::Kernel& kernel : all.kernels) {
+      if (auto* gemm = std::get_if<GemmWork>(&kernel)) *gemm = product_of(*gemm);
+    }
+    if (operands.accumulated > Bytes(0)) {
+      all.kernels.emplace_back(MemoryWork{.bytes = operands.accumulated, .flop = Flop(0)});
+    }
+    return all;
   }
   const Traffic& traffic = std::get<Traffic>(work);
   Bytes read;
@@ -120,7 +133,9 @@ schedule::Work Builder::price(const Recipe& work, const Operands& operands) cons
   for (const TensorId id : operands.writes) written += program_.tensor(id).bytes();
   const Bytes own = read - operands.accumulated;
   return MemoryWork{.bytes = own * traffic.read_passes + operands.accumulated + written,
-                    .flop = element_flop(traffic.flop_per_element, operands)};
+                    .flop = element_flop(traffic.flop_per_element, operands),
+                    .access = traffic.access,
+                    .columns = traffic.columns};
 }
 
 Flop Builder::element_flop(double per_element, const Operands& operands) const {

@@ -48,8 +48,11 @@ std::int64_t numel(const Shape& shape);
 struct Traffic {
   int read_passes = 1;  // how often a kernel reads its operands
   double flop_per_element = 1;
+  schedule::Access access = schedule::Access::Any;
+  std::int64_t columns = 0;  // of a row, where that matters
 };
-using Recipe = std::variant<schedule::GemmWork, schedule::MemoryWork, Traffic>;
+using Recipe =
+    std::variant<schedule::GemmWork, schedule::MemoryWork, schedule::KernelsWork, Traffic>;
 
 struct BackwardOp {
   std::string suffix;  // the op is called LAYER.SUFFIX
@@ -96,6 +99,7 @@ class Builder {
 
   TensorId add_tensor(std::string name, schedule::TensorKind kind, Shape shape);
   void add_op(std::string name, schedule::Phase phase, const Recipe& work, Operands operands);
+  [[nodiscard]] schedule::GemmWork product_of(schedule::GemmWork gemm) const;
   [[nodiscard]] schedule::Work price(const Recipe& work, const Operands& operands) const;
   [[nodiscard]] Flop element_flop(double per_element, const Operands& operands) const;
   void share_gradient(const Layer& layer);

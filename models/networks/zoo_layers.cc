@@ -17,8 +17,6 @@ namespace {
 // About what a norm does to an element: mean, variance, scale and shift; and the chain rule back.
 constexpr double kNormForwardFlop = 6;
 constexpr double kNormBackwardFlop = 10;
-// Subtract the maximum, exponential, sum, divide.
-constexpr double kSoftmaxFlop = 5;
 
 // The product of activations with weights, m x k by k x n; parameters[0] is the weight.
 struct Weighted {
@@ -27,9 +25,18 @@ struct Weighted {
   std::vector<TensorId> parameters;
   Shape out;
   GemmWork work;
+  bool sums_bias = false;
 };
 Value weighted_product(Builder& builder, Weighted layer) {
   const GemmWork& y = layer.work;
+  const GemmWork of_weight{.m = y.n, .n = y.k, .k = y.m, .count = y.count, .operands = y.operands};
+  Recipe weight_work = of_weight;
+  if (layer.sums_bias) {
+    weight_work =
+        schedule::KernelsWork{{of_weight, MemoryWork{.bytes = builder.bytes(y.m * y.n),
+                                                     .flop = Flop(0),
+                                                     .access = schedule::Access::SumColumns}}};
+  }
   const Value out = builder.activation(layer.name + ".out", std::move(layer.out));
   const TensorId weight = layer.parameters.front();
   return builder.add(
@@ -40,8 +47,7 @@ Value weighted_product(Builder& builder, Weighted layer) {
        .outputs = {out},
        .backward = {
            {.suffix = "backward.weight",
-            .work =
-                GemmWork{.m = y.n, .n = y.k, .k = y.m, .count = y.count, .operands = y.operands},
+            .work = std::move(weight_work),
             .reads = {layer.in.tensor},
             .parameters = layer.parameters},
            {.suffix = "backward.input",
@@ -80,23 +86,32 @@ Value linear(Builder& builder, const std::string& name, const LinearShape& shape
   if (shape.bias == Bias::Yes) {
     work.parameters.push_back(builder.parameter(name + ".bias", {shape.out}));
   }
+  work.sums_bias = shape.sums_bias;
   return weighted_product(builder, std::move(work));
 }
 
 Value norm(Builder& builder, const std::string& name, NormKind kind, const Value& in) {
-  const int passes = kind == NormKind::Batch ? 2 : 1;
-  const std::int64_t width = kind == NormKind::Batch ? in.shape[1] : in.shape.back();
+  const bool is_batch = kind == NormKind::Batch;
+  const std::int64_t width = is_batch ? in.shape[1] : in.shape.back();
   const std::vector<TensorId> parameters = {builder.parameter(name + ".weight", {width}),
                                             builder.parameter(name + ".bias", {width})};
   const Value out = builder.activation(name + ".out", in.shape);
+  using schedule::Access;
+  const int passes = is_batch ? 2 : 1;
   return builder.add(
       {.name = name,
-       .forward = Traffic{.read_passes = passes, .flop_per_element = kNormForwardFlop},
+       .forward = Traffic{.read_passes = passes,
+                          .flop_per_element = kNormForwardFlop,
+                          .access = is_batch ? Access::Any : Access::LayerNorm,
+                          .columns = is_batch ? 0 : width},
        .inputs = {in},
        .parameters = parameters,
        .outputs = {out},
        .backward = {{.suffix = "backward",
-                     .work = Traffic{.read_passes = 2, .flop_per_element = kNormBackwardFlop},
+                     .work = Traffic{.read_passes = passes,
+                                     .flop_per_element = kNormBackwardFlop,
+                                     .access = is_batch ? Access::Any : Access::LayerNormBackward,
+                                     .columns = is_batch ? 0 : width},
                      .reads = {in.tensor, parameters.front()},
                      .parameters = parameters,
                      .inputs = {in}}}});
@@ -104,26 +119,29 @@ Value norm(Builder& builder, const std::string& name, NormKind kind, const Value
 
 Value embedding(Builder& builder, const std::string& name, const EmbeddingShape& shape,
                 std::int64_t rows) {
+  using schedule::Access;
   const TensorId table = builder.parameter(name + ".weight", {shape.entries, shape.width});
   const std::int64_t picked = rows * shape.width;
-  const Bytes lookup = builder.bytes(2 * picked);
+  const auto pass = [&](std::int64_t elements, Access access) {
+    return MemoryWork{.bytes = builder.bytes(elements), .flop = Flop(0), .access = access};
+  };
   // Clear the table, then read the output's gradient, read and write the rows it belongs to.
-  const Bytes scatter = builder.bytes(shape.entries * shape.width + 3 * picked);
+  const schedule::KernelsWork scatter{
+      {pass(shape.entries * shape.width, Access::Filled), pass(3 * picked, Access::Scattered)}};
   const Value out = builder.activation(name + ".out", {rows, shape.width});
-  builder.add({.name = name,
-               .forward = MemoryWork{.bytes = lookup, .flop = Flop(0)},
-               .parameters = {table},
-               .outputs = {out},
-               .backward = {
-                   {.suffix = "backward.weight",
-                    .work = MemoryWork{.bytes = scatter, .flop = Flop(static_cast<double>(picked))},
-                    .parameters = {table}}}});
+  builder.add(
+      {.name = name,
+       .forward = pass(2 * picked, Access::Gathered),
+       .parameters = {table},
+       .outputs = {out},
+       .backward = {{.suffix = "backward.weight", .work = scatter, .parameters = {table}}}});
   return out;
 }
 
 Value pointwise(Builder& builder, const std::string& name, Pointwise layer) {
   const Value out = builder.activation(name + ".out", std::move(layer.out));
-  const Traffic work{.read_passes = 1, .flop_per_element = layer.flop_per_element};
+  const Traffic work{
+      .read_passes = 1, .flop_per_element = layer.flop_per_element, .access = layer.access};
   std::vector<std::optional<TensorId>> saved;
   if (layer.saved == Saved::Output) saved.push_back(out.tensor);
   if (layer.saved == Saved::Input) {
@@ -143,54 +161,35 @@ Value relu(Builder& builder, const std::string& name, const Value& in) {
   return pointwise(builder, name, {.inputs = {in}, .out = in.shape, .saved = Saved::Output});
 }
 
-Value softmax(Builder& builder, const std::string& name, const Value& in) {
-  return pointwise(
-      builder, name,
-      {.inputs = {in}, .out = in.shape, .saved = Saved::Output, .flop_per_element = kSoftmaxFlop});
-}
-
 Value sum(Builder& builder, const std::string& name, std::vector<Value> inputs) {
   const Value out = builder.activation(name + ".out", inputs.front().shape);
   return builder.add(
       {.name = name, .forward = Traffic{}, .inputs = std::move(inputs), .outputs = {out}});
 }
 
-Value product(Builder& builder, const std::string& name, const Product& layer) {
-  const GemmWork& y = layer.work;
-  const Value out = builder.activation(name + ".out", layer.out);
-  return builder.add(
-      {.name = name,
-       .forward = layer.work,
-       .inputs = {layer.left, layer.right},
-       .outputs = {out},
-       .backward = {
-           {.suffix = "backward.left",
-            .work =
-                GemmWork{.m = y.m, .n = y.k, .k = y.n, .count = y.count, .operands = y.operands},
-            .reads = {layer.right.tensor},
-            .inputs = {layer.left}},
-           {.suffix = "backward.right",
-            .work =
-                GemmWork{.m = y.k, .n = y.n, .k = y.m, .count = y.count, .operands = y.operands},
-            .reads = {layer.left.tensor},
-            .inputs = {layer.right}}}});
-}
-
 Value attention(Builder& builder, const std::string& name, const Attention& layer) {
-  const std::int64_t tokens = builder.sequence();
-  const std::int64_t head_width = layer.query.shape.back() / layer.heads;
-  const std::int64_t count = builder.batch() * layer.heads;
-  const Value scores = product(builder, name + ".scores",
-                               {.left = layer.query,
-                                .right = layer.key,
-                                .work = {.m = tokens, .n = tokens, .k = head_width, .count = count},
-                                .out = {builder.batch(), layer.heads, tokens, tokens}});
-  const Value probabilities = softmax(builder, name + ".softmax", scores);
-  return product(builder, name + ".context",
-                 {.left = probabilities,
-                  .right = layer.value,
-                  .work = {.m = tokens, .n = head_width, .k = tokens, .count = count},
-                  .out = layer.query.shape});
+  constexpr double kBackward = 2.5;
+  const std::int64_t width = layer.query.shape.back();
+  const std::int64_t elements = builder.tokens() * width;
+  const double flop = 4 * static_cast<double>(elements) * static_cast<double>(builder.sequence());
+  const auto kernel = [&](bool is_backward) {
+    return MemoryWork{.bytes = builder.bytes(4 * elements * (is_backward ? 2 : 1)),
+                      .flop = Flop(is_backward ? kBackward * flop : flop),
+                      .attention = schedule::Attention{.tokens = builder.sequence(),
+                                                       .head_dim = width / layer.heads,
+                                                       .backward = is_backward}};
+  };
+  const std::vector<Value> inputs = {layer.query, layer.key, layer.value};
+  const Value out = builder.activation(name + ".out", layer.query.shape);
+  return builder.add({.name = name,
+                      .forward = kernel(false),
+                      .inputs = inputs,
+                      .outputs = {out},
+                      .backward = {{.suffix = "backward",
+                                    .work = kernel(true),
+                                    .reads = {layer.query.tensor, layer.key.tensor,
+                                              layer.value.tensor, out.tensor},
+                                    .inputs = inputs}}});
 }
 
 Value image_batch(const Builder& builder, std::int64_t channels, std::int64_t side) {

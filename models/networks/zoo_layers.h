@@ -11,10 +11,12 @@
 //   pointwise       every operand once; backward reads what it saved (nothing, input or output)
 //   embedding       forward reads and writes the looked-up rows; backward clears the table's
 //                   gradient, then adds the rows
-//   product         of two activations: backward.left and backward.right
+//   attention       forward 4 T S d FLOP of T tokens in samples of S and of width d, 2.5 times that backward
+//                   (scores are computed again: Dao, arXiv 2205.14135); each operand once, twice backward
+// In text models a linear layer's bias gradient is the column sum of the output's.
 //
-// Left out: the column sum of a bias gradient (one read of the output gradient), layout changes,
-// cuDNN's choice among convolution algorithms: a convolution counts as the GEMM it implies.
+// Left out: that sum in image models, layout changes, cuDNN's choice among convolution algorithms: a convolution counts
+// as the GEMM it implies.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -42,6 +44,7 @@ struct LinearShape {
   std::int64_t in = 0;
   std::int64_t out = 0;
   Bias bias = Bias::Yes;
+  bool sums_bias = false;  // backward has a kernel of its own for the gradient of the bias
 };
 // x W^T + b over the rows of `in`, whose last extent is shape.in.
 Value linear(Builder& builder, const std::string& name, const LinearShape& shape, const Value& in);
@@ -65,25 +68,16 @@ struct Pointwise {
   Shape out;
   Saved saved = Saved::Nothing;
   double flop_per_element = 1;
+  schedule::Access access = schedule::Access::Any;
 };
 Value pointwise(Builder& builder, const std::string& name, Pointwise layer);
 Value relu(Builder& builder, const std::string& name, const Value& in);
-Value softmax(Builder& builder, const std::string& name, const Value& in);
 // a + b + ...: the gradient passes through untouched. See zoo_builder.h for what that requires.
 Value sum(Builder& builder, const std::string& name, std::vector<Value> inputs);
-// `work` is one left x right product per batch entry; two views of one tensor may be multiplied.
-struct Product {
-  Value left;
-  Value right;
-  schedule::GemmWork work;
-  Shape out;
-};
-Value product(Builder& builder, const std::string& name, const Product& layer);
 
 // ---- text, shape tokens x width --------------------------------------------------------------
 
-// Scaled dot-product attention, written out: scores, softmax, context. All of the square of scores
-// is computed, as without a fused kernel.
+// Scaled dot-product attention over whole samples in one fused kernel each way, which keeps no scores.
 struct Attention {
   Value query;
   Value key;

@@ -65,6 +65,13 @@ KernelTable::KernelTable(std::vector<MeasuredKernel> kernels, std::optional<Unit
   }
 }
 
+bool KernelTable::is_alike(const MeasuredKernel& one, const MeasuredKernel& other) {
+  const auto key = [](const MeasuredKernel& kernel) {
+    return std::visit([&](const auto& work) { return key_of(kernel.dtype, work); }, kernel.work);
+  };
+  return key(one) == key(other);
+}
+
 const MeasuredKernel* KernelTable::at(std::string name, const schedule::Op& op) const {
   if (kernels_.empty()) return nullptr;
   std::vector<double> place = key_of(op.dtype, op.work);

@@ -49,6 +49,8 @@ struct UnitKernel {
 
 class KernelTable {
  public:
+  // Whether a table has one place for both, but for names: element type and work, where that is measured as one.
+  static bool is_alike(const MeasuredKernel& one, const MeasuredKernel& other);
   KernelTable() = default;
   // REQUIRES: no two kernels have the same name, dtype and work.
   explicit KernelTable(std::vector<MeasuredKernel> kernels, std::optional<UnitKernel> unit = {});

@@ -25,6 +25,11 @@ void add_memory_row(MemoryRates& rates, const Cells& cells) {
             {.fixed = from_us(number_of(cells[3]).value()), .share = number_of(cells[4]).value()});
 }
 
+const auto& all_memory_rates() {
+  static const auto kDevices = read_device_tables<MemoryRates>(memory_file(), add_memory_row);
+  return kDevices;
+}
+
 double log_of(std::int64_t columns) {
   return std::log2(static_cast<double>(std::max<std::int64_t>(1, columns)));
 }
@@ -52,10 +57,12 @@ std::optional<MemoryRate> MemoryRates::rate(schedule::Access access, schedule::D
   return value_at(found->second, log_of(columns), std::identity(), mean);
 }
 
+std::string_view measured_for(std::string_view device) {
+  return all_memory_rates().contains(device) ? device : kMeasured;
+}
+
 std::shared_ptr<const MemoryRates> memory_rates(std::string_view device) {
-  static const auto kDevices = read_device_tables<MemoryRates>(memory_file(), add_memory_row);
-  const auto found = kDevices.find(device);
-  return (found == kDevices.end() ? kDevices.find(kMeasured) : found)->second;
+  return all_memory_rates().find(measured_for(device))->second;
 }
 
 }  // namespace dovetail::models

@@ -52,6 +52,9 @@ class MemoryRates {
   std::map<std::pair<schedule::Access, std::optional<schedule::DType>>, Rows> rows_;
 };
 
+// Whose kernels were measured for this GPU: its own, or those of the one that others take.
+std::string_view measured_for(std::string_view device);
+
 // Of this GPU, or of the one that was measured where it was not.
 std::shared_ptr<const MemoryRates> memory_rates(std::string_view device);
 

@@ -1,6 +1,6 @@
 """Applies a plan to a model: through DDP's own list where that is exact, else by other means.
 
-  list        DistributedDataParallel(bucket_cap_mb_list=...), 2.13 and later: buckets that are consecutive in
+  list        DistributedDataParallel(bucket_cap_mb_list=...), 2.11 and later: buckets that are consecutive in
               gradient-ready order, of whole gradients of one dtype
   assignment  DistributedDataParallel whose buckets are given at construction, every version: any groups of whole
               gradients of one dtype each. DDP asks torch.distributed for its groups when it is built and again after
@@ -9,7 +9,7 @@
               gradients, launch points, thread blocks per bucket
 
 All three give the same sums, so the same weights. Which one is taken is said on standard error by rank 0, and
-whether it did what the plan says is checked at the third forward (after the second step): against DDP's own log,
+whether it did what the plan says is checked at the third forward, with static_graph the fourth, when DDP has rebuilt its buckets: against DDP's own log,
 or the hooks' record of what was sent. A mismatch raises PlanMismatch on every rank.
 
 SPDX-License-Identifier: Apache-2.0
@@ -143,7 +143,7 @@ def apply(model, plan, *, optimizer=None, form=None, process_groups=None, check_
     form            "list", "assignment" or "hooks" instead of the first that does all of the plan. What a form cannot
                     do is said, and left out
     process_groups  {name in the plan: group of torch.distributed}; one group: the default group
-    check_steps     compare what the second step did with the plan, at the third forward
+    check_steps     compare what a step did with the plan, at the third forward (with static_graph the fourth)
     options         further options of DistributedDataParallel (of the form hooks: broadcast_buffers only)
 
     Raises PlanError where the plan does not fit, PlanMismatch where it was not followed.
@@ -286,7 +286,8 @@ def _check_after_forward(ddp, _inputs, _output):
     if not (torch.is_grad_enabled() and ddp.training and ddp.require_backward_grad_sync):
         return
     applied.forwards += 1
-    if applied.forwards == 3 and not applied.checked:
+    rebuilt = 4 if ddp.static_graph else 3  # from this forward on DDP logs the buckets that it rebuilt
+    if applied.forwards == rebuilt and not applied.checked:
         check(ddp)
 
 

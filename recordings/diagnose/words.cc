@@ -171,7 +171,7 @@ void add_torch_notes(const BucketSetting& setting, std::vector<AdviceLine>& line
         {"(torch 1.13 closes the first bucket at 1 MiB whatever the cap; from 2.x on only "
          "where no cap is given)"});
   }
-  if (setting.is_list) lines.push_back({"(bucket_cap_mb_list: torch 2.13 or later)"});
+  if (setting.is_list) lines.push_back({"(bucket_cap_mb_list: torch 2.11 or later)"});
 }
 
 // "worth trying: 3.1 % of the step (1.0 to 5.2); at the spread of the recorded steps 40 of each show it".

@@ -352,6 +352,15 @@ def check_stock_buckets(workload):
               f"{words}: {[b['bytes'] for b in plan['buckets']]}, DDP {sizes}")
 
 
+def check_static_graph(workload):
+    """DDP rebuilds its buckets a step later then: that is not taken for another plan."""
+    plan = plan_of("threshold:cap=60KiB,mode=copy,wait=end-of-backward", workload)
+    module = make_model()
+    model = dovetail_torch.apply(module, plan, say=lambda text: None, static_graph=True)
+    train(model, sgd(module), steps=5)
+    check(model._dovetail.forwards == 5 and model._dovetail.checked, "a plan is followed with static_graph, and was looked at")
+
+
 def check_refusals(workload):
     plan = plan_of("threshold:cap=60KiB,mode=copy,wait=end-of-backward", workload)
     hooks = plan_of("threshold:cap=60KiB", workload)
@@ -606,7 +615,7 @@ def shapes_of(program, kind):
 def check_described_models():
     """As the zoo has them, and as PyTorch counts them, to the last FLOP."""
     tokens = lambda samples, length: torch.zeros(samples, length, dtype=torch.long)
-    # Attention here sees the whole square, in the zoo half of it, in a kernel of its own: scores and sums of values, layer by layer.
+    # Attention here sees the whole square, in the zoo half of it, in a kernel of its own.
     square = lambda samples, length, width, layers: 4 * samples * length * length * width * layers
     for name, make, example, rows, attention in [
             ("gpt2", torch_models.Gpt2, tokens(8, 1024), 8192, square(8, 1024, 768, 12)),
@@ -933,8 +942,8 @@ def main():
     check_record(workload)
     check_record_on_device(workload)
     given = with_given_times(workload)
-    for part in (check_forms, check_micro_steps, check_any_grouping, check_mixed_dtypes, check_stock_buckets, check_refusals,
-                 check_export, check_replanning, check_replanning_refusals):
+    for part in (check_forms, check_micro_steps, check_any_grouping, check_mixed_dtypes, check_stock_buckets, check_static_graph,
+                 check_refusals, check_export, check_replanning, check_replanning_refusals):
         part(given)
     for part in (check_windows, check_described_models, check_description, check_values, check_description_refusals,
                  check_measuring, check_rows_left_out, check_measuring_refusals, check_compared_books,

@@ -8,6 +8,7 @@
 
 #include <sstream>
 
+#include "base/json.h"
 #include "models/clusters/cluster.h"
 #include "models/costs/costs_json.h"
 #include "models/workloads/workload.h"
@@ -78,6 +79,33 @@ TEST(CostsValueTest, WhatIsWrittenIsReadBackTheSame) {
   const Workload profile = load_workload("mlp-1000mbit", std::nullopt, kModels);
   ASSERT_TRUE(profile.own_costs.has_value());
   EXPECT_EQ(parse_costs("costs.json", costs_to_json(*profile.own_costs)), *profile.own_costs);
+}
+
+// All that a kernel says of itself: an op of a file is found again by it.
+TEST(CostsValueTest, WhatAKernelSaysOfItselfIsReadBack) {
+  const schedule::Program program =
+      load_workload("llama2_7b:dtype=bf16,sequence=64", 8, kModels).program;
+  const Costs costs = costs_for(load_cluster("h100x8", kClusters), program);
+  const Costs read = parse_costs("costs.json", costs_to_json(costs));
+  EXPECT_EQ(read, costs);
+  for (const schedule::Op& op : program.ops) {
+    EXPECT_EQ(read.op(op, Rank{0}), costs.op(op, Rank{0})) << op.name;
+  }
+}
+
+TEST(CostsValueTest, KernelsThatAreMeasuredAsOneAreRefusedTwice) {
+  Cluster cluster = small_cluster();
+  const schedule::MemoryWork pass{.bytes = Bytes(1024), .flop = Flop(0)};
+  schedule::MemoryWork other = pass;
+  other.access = schedule::Access::Plain;
+  cluster.kernels = {{.dtype = schedule::DType::F32, .work = pass, .time = microseconds(20)}};
+  auto text = nlohmann::ordered_json::parse(cluster_to_json(cluster));
+  cluster.kernels.front().work = other;
+  const auto second = nlohmann::ordered_json::parse(cluster_to_json(cluster));
+  text["kernels"].push_back(second["kernels"][0]);
+  EXPECT_THAT(error_of([&] { static_cast<void>(parse_cluster("c.json", text.dump())); }),
+              ::testing::HasSubstr(
+                  "expected each kernel once, found the same dtype and work a second time"));
 }
 
 TEST(CostsValueTest, OpsOfSeveralKernelsAreWrittenAndReadBack) {
