@@ -59,6 +59,7 @@ class StepAttribution {
     const TracedStep& step = rank_.line.steps[static_cast<std::size_t>(step_)];
     times_ = work_times(rank_.line, step);
     for (const std::int32_t number : step.works) {
+      if (work(number).is_aside) continue;
       (work(number).collective == kNone ? compute_ : communication_).push_back(number);
     }
     const auto by_start = [&](std::int32_t number) { return work(number).start; };
@@ -83,7 +84,7 @@ class StepAttribution {
     auto next = std::ranges::lower_bound(works, from, {}, &GpuWork::start);
     std::optional<step::NodeId> node;
     for (; next != works.end() && !node; ++next) {
-      if (next->collective != kNone) continue;
+      if (next->collective != kNone || next->is_aside) continue;
       node = recorded_.node_of_work[static_cast<std::size_t>(next - works.begin())];
     }
     if (!node) return behind_the_last(from);
@@ -262,6 +263,7 @@ class StepAttribution {
     const std::vector<TracedStep>& steps = rank_.line.steps;
     if (s + 1 >= steps.size() || steps[s].is_before_gap) return {};
     std::vector<std::int32_t> works = steps[s + 1].works;
+    std::erase_if(works, [&](std::int32_t number) { return work(number).is_aside; });
     std::ranges::sort(works, {}, [&](std::int32_t number) { return work(number).start; });
     const auto first = std::ranges::find_if(works, [&](std::int32_t number) {
       return work(number).stream == rank_.line.compute_stream;
@@ -365,7 +367,9 @@ std::vector<StepCauses> causes_of(const RankTrace& rank, const RecordedGraph& re
                                   const step::Timeline& timeline,
                                   const std::vector<TracedBuckets>& buckets) {
   std::vector<Interval> busy;
-  for (const GpuWork& work : rank.line.works) busy.push_back({work.start, work.end});
+  for (const GpuWork& work : rank.line.works) {
+    if (!work.is_aside) busy.push_back({work.start, work.end});
+  }
   busy = traces::union_of(std::move(busy));
   std::vector<StepCauses> causes;
   const std::vector<SerialWait> serial = serial_waits(rank, recorded, buckets);
@@ -399,7 +403,7 @@ Contention contention_of(const RankTrace& rank) {
       const auto number = static_cast<std::size_t>(step.works[i]);
       const GpuWork& work = rank.line.works[number];
       const TraceEvent& event = rank.trace.events[static_cast<std::size_t>(work.event)];
-      if (event.kind != EventKind::Kernel || work.collective != kNone) continue;
+      if (event.kind != EventKind::Kernel || work.collective != kNone || work.is_aside) continue;
       const Duration length = work.end - work.start;
       all_beside +=
           Duration(static_cast<std::int64_t>(shares[number] * static_cast<double>(length.count())));

@@ -79,7 +79,9 @@ class Accounts {
   // Of the threads that launch work, or compute where there is no GPU.
   void sort_events() {
     std::vector<char> works(rank_.trace.threads.size(), 0);
-    for (const HostCall& call : line_.calls) works[static_cast<std::size_t>(call.thread)] = 1;
+    for (const HostCall& call : line_.calls) {
+      if (!call.is_aside) works[static_cast<std::size_t>(call.thread)] = 1;
+    }
     std::vector<Duration> own(rank_.trace.events.size());
     for (std::size_t i = 0; i < rank_.trace.events.size(); ++i) {
       const TraceEvent& event = rank_.trace.events[i];
@@ -95,7 +97,8 @@ class Accounts {
       }
     }
     for (const HostCall& call : line_.calls) {
-      if (call.kind == CallKind::Blocking) sets_[0].push_back({call.start, call.end});
+      if (call.kind == CallKind::Blocking && !call.is_aside)
+        sets_[0].push_back({call.start, call.end});
     }
     for (std::size_t i = 0; i < own.size(); ++i) {
       const TraceEvent& event = rank_.trace.events[i];

@@ -96,7 +96,7 @@ class Builder {
     launched_.resize(line_.calls.size());
     for (std::size_t i = 0; i < line_.calls.size(); ++i) {
       const HostCall& call = line_.calls[i];
-      if (call.start < first || call.start >= last) continue;
+      if (call.start < first || call.start >= last || call.is_aside) continue;
       items.push_back({call.start, CallStart, static_cast<std::int32_t>(i)});
     }
     add_works(items, first, last);
@@ -109,9 +109,11 @@ class Builder {
   // Launched work goes right behind its call; work without a launch before the next work of its stream.
   void add_works(std::vector<Item>& items, Instant first, Instant last) {
     std::vector<Instant> next(line_.streams.size(), Instant::max());
+    std::vector<Item> without_launch;
     for (std::size_t i = line_.works.size(); i-- > 0;) {
       const GpuWork& now = line_.works[i];
-      const bool launched = now.launch != kNone;
+      const bool launched =
+          now.launch != kNone && !line_.calls[static_cast<std::size_t>(now.launch)].is_aside;
       Instant at = launched ? line_.calls[static_cast<std::size_t>(now.launch)].start : now.start;
       if (launched && at >= first && at < last) {
         launched_[static_cast<std::size_t>(now.launch)].push_back(static_cast<std::int32_t>(i));
@@ -120,11 +122,11 @@ class Builder {
       }
       if (launched && at >= last) continue;
       at = std::min({now.start, next[static_cast<std::size_t>(now.stream)], last});
-      items.push_back({at, WorkStart, static_cast<std::int32_t>(i)});
+      without_launch.push_back({at, WorkStart, static_cast<std::int32_t>(i)});
     }
     // In order of start; among equals the earlier one first.
     for (auto& works : launched_) std::ranges::reverse(works);
-    std::ranges::reverse(items);
+    items.insert(items.end(), without_launch.rbegin(), without_launch.rend());
   }
 
   void add_host(Instant start, Instant end, Origin origin) {
@@ -241,14 +243,21 @@ class Builder {
     return start;
   }
 
-  void stalls_wait_for_other_streams() {
-    // Ends of GPU work, to be searched by time.
-    std::vector<std::pair<Instant, std::int32_t>> ends;
+  using Ends = std::vector<std::pair<Instant, std::int32_t>>;  // of GPU work, by time
+
+  // Nothing waits for work that is aside.
+  [[nodiscard]] Ends ends_of_work() const {
+    Ends ends;
     for (std::size_t i = 0; i < drafts_.size(); ++i) {
-      if (drafts_[i].kind != Draft::Kind::Gpu) continue;
+      if (drafts_[i].kind != Draft::Kind::Gpu || work_of(drafts_[i]).is_aside) continue;
       ends.emplace_back(work_of(drafts_[i]).end, static_cast<std::int32_t>(i));
     }
     std::ranges::sort(ends);
+    return ends;
+  }
+
+  void stalls_wait_for_other_streams() {
+    const Ends ends = ends_of_work();
     std::vector<Instant> busy(line_.streams.size());
     std::vector<Duration> gaps;
     for (std::size_t i = 0; i < drafts_.size(); ++i) {
@@ -269,8 +278,7 @@ class Builder {
   }
 
   // The work of another stream, issued before node `of`, that ended last in [from, until].
-  std::int32_t ended_before(const std::vector<std::pair<Instant, std::int32_t>>& ends,
-                            Instant until, Instant from, std::size_t of) const {
+  std::int32_t ended_before(const Ends& ends, Instant until, Instant from, std::size_t of) const {
     auto at = std::ranges::upper_bound(ends, until, {}, &std::pair<Instant, std::int32_t>::first);
     while (at != ends.begin()) {
       --at;
@@ -330,12 +338,7 @@ class Builder {
   }
 
   void calls_wait_for_the_gpu() {
-    std::vector<std::pair<Instant, std::int32_t>> ends;
-    for (std::size_t i = 0; i < drafts_.size(); ++i) {
-      if (drafts_[i].kind != Draft::Kind::Gpu) continue;
-      ends.emplace_back(work_of(drafts_[i]).end, static_cast<std::int32_t>(i));
-    }
-    std::ranges::sort(ends);
+    const Ends ends = ends_of_work();
     std::vector<std::int32_t> last_on_stream(line_.streams.size(), kNone);
     for (const HostCall& call : line_.calls) {
       if (call.waits_on_record != kNone) at_record_[call.waits_on_record];
@@ -343,6 +346,7 @@ class Builder {
     for (std::size_t i = 0; i < drafts_.size(); ++i) {
       Draft& host = drafts_[i];
       if (host.kind == Draft::Kind::Gpu) {
+        if (work_of(host).is_aside) continue;
         last_on_stream[static_cast<std::size_t>(host.stream)] = static_cast<std::int32_t>(i);
         continue;
       }
@@ -359,8 +363,6 @@ class Builder {
       host.duration = std::min(host.duration, Duration(std::chrono::microseconds(10)));
     }
   }
-
-  using Ends = std::vector<std::pair<Instant, std::int32_t>>;  // of GPU work, by time
 
   // What a blocking call of draft `of` waited for; kNone: nothing that was still running when it began.
   //

@@ -82,7 +82,8 @@ std::vector<TimedStep> replayed_steps(const RecordedGraph& recorded, const RankT
     now.bounds.is_before_gap = line.steps[s].is_before_gap;
     for (const step::NodeId node : recorded.works[s]) {
       const GpuWork& work = line.works[static_cast<std::size_t>(recorded.origin_of(node).index)];
-      now.add({at(timeline.start_of(node)), at(timeline.end_of(node)), recorded.communicates(node)},
+      now.add({at(timeline.start_of(node)), at(timeline.end_of(node)), recorded.communicates(node),
+               work.is_aside},
               work.stream == line.compute_stream);
     }
     measured.push_back(std::move(now));
@@ -99,7 +100,8 @@ std::vector<TimedStep> recorded_steps(const RankTimeline& line) {
     now.bounds.is_before_gap = step.is_before_gap;
     for (const std::int32_t number : step.works) {
       const GpuWork& work = line.works[static_cast<std::size_t>(number)];
-      now.add({work.start, work.end, work.collective != kNone}, work.stream == line.compute_stream);
+      now.add({work.start, work.end, work.collective != kNone, work.is_aside},
+              work.stream == line.compute_stream);
     }
     measured.push_back(std::move(now));
   }

@@ -54,7 +54,7 @@ class Finder {
     return rank_.line.works[static_cast<std::size_t>(recorded_.origin_of(node).index)];
   }
   [[nodiscard]] bool is_compute(step::NodeId node) const {
-    return recorded_.is_gpu_work(node) && !recorded_.communicates(node);
+    return recorded_.is_gpu_work(node) && !recorded_.communicates(node) && !work_of(node).is_aside;
   }
   [[nodiscard]] CollectiveKind kind_of(std::int32_t collective) const {
     return rank_.line.collectives[static_cast<std::size_t>(collective)].kind;

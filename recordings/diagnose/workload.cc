@@ -55,6 +55,12 @@ class QuietGraph {
   [[nodiscard]] const RecordedGraph& recorded() const { return recorded_; }
   [[nodiscard]] const step::Timeline& timeline() const { return timeline_; }
 
+  // Whether GPU work is the step's own.
+  [[nodiscard]] bool computes(NodeId work) const {
+    return !recorded_.communicates(work) &&
+           !rank_.line.works[static_cast<std::size_t>(recorded_.origin_of(work).index)].is_aside;
+  }
+
   [[nodiscard]] BucketCalls calls() const {
     if (calls_.empty()) return {};
     std::vector<Duration> sorted = calls_;
@@ -225,7 +231,8 @@ class Cutter {
 class Chains {
  public:
   explicit Chains(const QuietGraph& quiet)
-      : recorded_(quiet.recorded()),
+      : quiet_(quiet),
+        recorded_(quiet.recorded()),
         timeline_(quiet.timeline()),
         from_device_(timeline_.end.size(), kNever),
         from_host_(timeline_.end.size(), kNever) {}
@@ -262,7 +269,7 @@ class Chains {
     for (NodeId node = from; node <= cut.last; ++node) {
       if (!recorded_.is_gpu_work(node)) continue;
       follow(node, from);
-      const bool counts = cut.exit ? node == *cut.exit : !recorded_.communicates(node);
+      const bool counts = cut.exit ? node == *cut.exit : quiet_.computes(node);
       if (!counts) continue;
       const auto n = static_cast<std::size_t>(node);
       exit.end = std::max(exit.end, timeline_.end[n]);
@@ -295,6 +302,7 @@ class Chains {
     from_host_[n] = host > kNever ? host + work : kNever;
   }
 
+  const QuietGraph& quiet_;
   const RecordedGraph& recorded_;
   const step::Timeline& timeline_;
   std::vector<std::int64_t> from_device_, from_host_;  // ends, by node
@@ -394,7 +402,7 @@ QuietSteps quiet_steps(const QuietGraph& quiet, const Cutter& cutter, const Rank
                               .host = micro_steps ? mean : host_period(quiet, line, s)});
     }
     for (const NodeId node : quiet.recorded().works[s]) {
-      if (!quiet.recorded().communicates(node)) {
+      if (quiet.computes(node)) {
         busy = std::max(busy.value_or(kNever), timeline.end_of(node));
       }
     }

@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <optional>
+#include <span>
+#include <tuple>
 #include <utility>
 
 namespace dovetail::imports {
@@ -36,17 +39,19 @@ class CpuWorks {
   }
 
  private:
-  // A wait of the computing thread for the collective that ended in it.
+  // A wait of the computing thread for the collective that ended in it; none: it stood in an operator of collectives.
   struct Wait {
     Instant start, end;
     std::int32_t collective = kNone;  // event
+    std::int32_t op = kNone;          // event
   };
 
   // What a collective and the operator that called it have in common.
-  using Kind = std::pair<CollectiveKind, bool>;
+  using Kind = std::tuple<CollectiveKind, bool, bool>;
   [[nodiscard]] Kind kind_of(std::int32_t number) const {
     const std::string_view name = trace_.name_of(event(number));
-    return {collective_kind(name), is_barrier(name)};
+    const bool receives = name.find("recv") != std::string_view::npos;
+    return {collective_kind(name), is_barrier(name), receives};
   }
 
   [[nodiscard]] const TraceEvent& event(std::int32_t number) const {
@@ -80,26 +85,115 @@ class CpuWorks {
     }
   }
 
-  // Times in which the computing thread runs no operator and a collective ends.
-  void find_waits() {
-    std::vector<std::pair<Instant, std::int32_t>> ends;
-    for (const std::int32_t number : collectives_) {
-      if (event(number).thread != main_) ends.emplace_back(end_of(number), number);
-    }
-    std::ranges::sort(ends);
-    std::optional<Instant> busy;
+  // What the computing thread does between two moments at which an operator begins or ends.
+  struct Segment {
+    Instant start, end;
+    std::int32_t op = kNone;  // innermost; none: Python
+  };
+
+  [[nodiscard]] std::vector<Segment> segments() const {
+    std::vector<Segment> result;
+    std::vector<std::int32_t> open;
+    std::optional<Instant> at;
+    const auto advance = [&](Instant to) {
+      if (at && to > *at) result.push_back({*at, to, open.empty() ? kNone : open.back()});
+      at = std::max(at.value_or(to), to);
+    };
+    const auto close_until = [&](Instant to) {
+      while (!open.empty() && end_of(open.back()) <= to) {
+        advance(end_of(open.back()));
+        open.pop_back();
+      }
+    };
     for (const std::int32_t number : operators_) {
       if (event(number).thread != main_) continue;
-      const Instant start = start_of(number);
-      if (busy && start - *busy >= kShortestWait) {
-        auto last =
-            std::ranges::upper_bound(ends, start, {}, &std::pair<Instant, std::int32_t>::first);
-        if (last != ends.begin() && (--last)->first > *busy) {
-          waits_.push_back({*busy, last->first, last->second});
-        }
-      }
-      busy = std::max(busy.value_or(start), end_of(number));
+      close_until(start_of(number));
+      advance(start_of(number));
+      open.push_back(number);
     }
+    close_until(Instant::max());
+    return result;
+  }
+
+  // Whether the thread stands in it: it waits for a collective by name, or is longer in one's operator than issuing it takes.
+  [[nodiscard]] bool is_blocked(const Segment& segment) const {
+    if (segment.op == kNone) return false;
+    const std::string_view name = trace_.name_of(event(segment.op));
+    if (name.find("wait_tensor") != std::string_view::npos) return true;
+    return is_operator_of_collective(name) && segment.end - segment.start >= kShortestWait;
+  }
+
+  // The outermost operator of collectives around an operator, or itself.
+  [[nodiscard]] std::int32_t issue_of(std::int32_t op) const {
+    std::int32_t found = op;
+    for (std::int32_t at = op; at != kNone; at = line_.parent[static_cast<std::size_t>(at)]) {
+      if (is_operator_of_collective(trace_.name_of(event(at)))) found = at;
+    }
+    return found;
+  }
+
+  [[nodiscard]] bool computes(const Segment& segment) const {
+    return segment.op != kNone && !is_blocked(segment);
+  }
+  // Whether a collective is issued at its beginning.
+  [[nodiscard]] bool issues(const Segment& segment) const {
+    return segment.op != kNone && segment.start == start_of(segment.op) &&
+           is_operator_of_collective(trace_.name_of(event(segment.op))) &&
+           issue_of(segment.op) == segment.op &&
+           trace_.name_of(event(segment.op)).find("wait_tensor") == std::string::npos;
+  }
+
+  // Stretches without compute, from one issue of a collective to the next.
+  void find_waits() {
+    segments_ = segments();
+    for (const std::int32_t number : collectives_) ends_.emplace_back(end_of(number), number);
+    std::ranges::sort(ends_);
+    for (std::size_t i = 0; i < segments_.size();) {
+      std::size_t next = i;
+      while (next < segments_.size() && !computes(segments_[next]) &&
+             (next == i || !issues(segments_[next]))) {
+        ++next;
+      }
+      if (next > i && segments_[next - 1].end - segments_[i].start >= kShortestWait) {
+        add_waits(std::span(segments_).subspan(i, next - i));
+      }
+      i = std::max(next, i + 1);
+    }
+  }
+
+  // In a stretch without compute: a wait for the collective that ended last in it, else stops in operators of collectives.
+  void add_waits(std::span<const Segment> stretch) {
+    const Instant from = stretch.front().start;
+    std::optional<Instant> blocked;  // the last operator's end
+    for (const Segment& segment : stretch) {
+      if (!is_blocked(segment)) continue;
+      blocked = segment.end;
+      blocked_from_.emplace(issue_of(segment.op), segment.start);
+    }
+    auto last = std::ranges::upper_bound(ends_, stretch.back().end, {},
+                                         &std::pair<Instant, std::int32_t>::first);
+    if (last != ends_.begin() && (--last)->first > from) {
+      waits_.push_back({from, std::max(last->first, blocked.value_or(from)), last->second});
+      return;
+    }
+    for (const Segment& segment : stretch) {
+      if (is_blocked(segment)) waits_.push_back({segment.start, segment.end, kNone, segment.op});
+    }
+  }
+
+  // Collectives that the computing thread's own events tell of (sends and receives of Gloo) are in nobody's thread: those
+  // that overlap are streams of their own.
+  std::int32_t stream_of_collective(std::int32_t number) {
+    if (event(number).thread != main_) return stream_of(event(number).thread);
+    const auto known = lane_of_.find(number);
+    if (known != lane_of_.end()) return known->second;
+    const auto free = std::ranges::find_if(
+        lanes_, [&](Instant busy_until) { return busy_until <= start_of(number); });
+    const auto lane = free - lanes_.begin();
+    if (free == lanes_.end()) lanes_.emplace_back();
+    lanes_[static_cast<std::size_t>(lane)] = end_of(number);
+    const auto id = static_cast<std::int32_t>(std::ssize(trace_.threads) + lane);
+    return lane_of_.emplace(number, stream_of(id)).first->second;
   }
 
   std::int32_t stream_of(std::int32_t thread) {
@@ -132,27 +226,41 @@ class CpuWorks {
     return static_cast<std::int32_t>(line_.calls.size()) - 1;
   }
 
+  // A piece begins with each operator, and where a wait within an operator is over.
   void cut_main_thread() {
-    std::vector<std::int32_t> cuts;  // operators; of those that begin together the outer one
+    std::map<Instant, std::int32_t> cuts;  // operators; of those that begin together the outer one
     Instant last;
     for (const std::int32_t number : operators_) {
       if (event(number).thread != main_) continue;
-      if (cuts.empty() || start_of(number) > start_of(cuts.back())) cuts.push_back(number);
+      cuts.emplace(start_of(number), number);
       last = std::max(last, end_of(number));
     }
+    auto segment = segments_.begin();
+    for (const Wait& wait : waits_) {
+      while (segment != segments_.end() && segment->end <= wait.end) ++segment;
+      if (segment == segments_.end()) break;
+      if (segment->start <= wait.end && computes(*segment)) cuts.emplace(wait.end, segment->op);
+    }
     auto wait = waits_.begin();
-    for (std::size_t i = 0; i < cuts.size(); ++i) {
-      const Instant start = start_of(cuts[i]);
-      Instant end = i + 1 < cuts.size() ? start_of(cuts[i + 1]) : std::max(last, start);
+    for (auto cut = cuts.begin(); cut != cuts.end(); ++cut) {
+      const Instant start = cut->first;
+      Instant end = std::next(cut) != cuts.end() ? std::next(cut)->first : std::max(last, start);
       while (wait != waits_.end() && wait->end <= start) ++wait;
-      if (wait != waits_.end() && wait->start >= start && wait->start < end) end = wait->start;
-      add_piece(cuts[i], start, end);
+      if (wait != waits_.end() && wait->start < end) end = wait->start;
+      if (end > start) {
+        add_piece(cut->second, start, end);
+      } else {
+        add_call(cut->second, main_, start, start,
+                 CallKind::Launch);  // within a wait: it only issues
+      }
     }
     for (const Wait& now : waits_) {
-      const std::int32_t call =
-          add_call(now.collective, main_, now.start, now.end, CallKind::Blocking);
+      const bool is_known = now.collective != kNone;
+      const std::int32_t call = add_call(is_known ? now.collective : now.op, main_, now.start,
+                                         now.end, is_known ? CallKind::Blocking : CallKind::Other);
+      if (!is_known) continue;
       line_.calls[static_cast<std::size_t>(call)].waits_on_stream =
-          stream_of(event(now.collective).thread);
+          stream_of_collective(now.collective);
     }
   }
 
@@ -187,13 +295,17 @@ class CpuWorks {
       work.start = start_of(number);
       work.end = end_of(number);
       work.event = number;
-      work.stream = stream_of(event(number).thread);
+      work.stream = stream_of_collective(number);
       TracedCollective collective;
       const std::vector<std::int32_t>& callers = callers_[kind_of(number)];
       std::size_t& next = called[kind_of(number)];
       if (next < callers.size() && start_of(callers[next]) <= work.start) {
         collective.call = callers[next++];
-        work.launch = call_before(start_of(collective.call));
+        const std::int32_t issue = issue_of(collective.call);
+        work.launch = call_before(start_of(issue));
+        // Where the thread stood in the call before it began to send, it waited for that all the time.
+        const auto blocked = blocked_from_.find(issue);
+        if (blocked != blocked_from_.end()) work.start = std::min(work.start, blocked->second);
       }
       if (work.launch == kNone) {
         work.launch = add_call(number, main_, work.start, work.start, CallKind::Launch);
@@ -245,13 +357,23 @@ class CpuWorks {
   std::vector<std::int32_t> operators_;                // events, by start
   std::map<Kind, std::vector<std::int32_t>> callers_;  // c10d:: operators
   std::vector<std::int32_t> collectives_;              // events
+  std::vector<Segment> segments_;                      // of the computing thread, by time
   std::vector<Wait> waits_;
+  std::vector<std::pair<Instant, std::int32_t>> ends_;  // of collectives
+  std::map<std::int32_t, Instant> blocked_from_;        // by operator in which the thread stood
+  std::vector<Instant> lanes_;                          // until when each is busy
+  std::map<std::int32_t, std::int32_t> lane_of_;        // streams, by collective
 };
 
 }  // namespace
 
 bool is_cpu_collective(std::string_view name) {
   return name.starts_with("gloo:") || name.starts_with("mpi:") || name.starts_with("ucc:");
+}
+
+bool is_operator_of_collective(std::string_view name) {
+  return name.starts_with("c10d::") || name.starts_with("_c10d_functional") ||
+         name.starts_with("c10d_functional");
 }
 
 bool is_barrier(std::string_view name) { return name.find(":barrier") != std::string_view::npos; }

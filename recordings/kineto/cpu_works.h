@@ -3,12 +3,16 @@
 // What is taken for what:
 //   compute       all that the thread with most operators does: a piece from the begin of one operator to that of the next,
 //                 Python between them included. Of other threads with operators: the operators. Each thread is a stream
-//   collective    an event gloo:*, mpi:* or ucc:* of another thread, which is its stream. A barrier moves nothing: all its
-//                 time is waiting for a later rank
+//   collective    an event gloo:*, mpi:* or ucc:* of another thread, which is its stream. Gloo's sends and receives are told of by
+//                 the thread that called them and run in none: those that overlap are streams of their own. A barrier moves
+//                 nothing: all its time is waiting for a later rank
 //   launch        of a piece: its begin, by a call that takes no time. Of a collective: the c10d:: operator of the same
 //                 kind and the same place in order, which began before it; without one, its own begin
-//   wait          where the thread runs no operator for 50 us or more and a collective ends in that time: it stood in a wait
-//                 for it from the end of the operator before. That is a blocking call, and no compute
+//   wait          where the thread computes nothing for 50 us or more and a collective ends in that time: it stood in a wait
+//                 for it from the end of the operator before. Nothing is computed between operators, in wait_tensor, and in an
+//                 operator of collectives (c10d::, _c10d_functional::) that takes 50 us and more by itself, which is longer than
+//                 issuing takes. That is a blocking call, and no compute; so is such an operator where no collective
+//                 ends. A collective whose operator the thread stood in counts from there on
 //
 // All is of one clock. Gloo's threads share the processor with the one that computes: what that costs is in the recorded times.
 //
@@ -22,6 +26,8 @@ namespace dovetail::imports {
 
 // Whether an event is a collective of a thread: "gloo:all_reduce".
 bool is_cpu_collective(std::string_view name);
+// "c10d::recv_", "_c10d_functional::wait_tensor": they compute nothing.
+bool is_operator_of_collective(std::string_view name);
 // "gloo:barrier", "c10d::barrier".
 bool is_barrier(std::string_view name);
 

@@ -9,6 +9,7 @@
 #include "recordings/kineto/iterations.h"
 #include "recordings/kineto/likely_collectives.h"
 #include "recordings/kineto/names.h"
+#include "recordings/kineto/side_work.h"
 
 #include <algorithm>
 #include <array>
@@ -101,6 +102,7 @@ class Joiner {
       leave_out_misplaced();
       clip_overlong();
       find_compute_stream();
+      find_side_work(trace_, line_);
     }
     describe_collectives();
     find_steps(step_);
@@ -211,10 +213,64 @@ class Joiner {
     return entry->second;
   }
 
+  // The operator of a collective that launched this itself, without another operator between: record_param_comms, or what
+  // stands for it. kNone: none did.
+  [[nodiscard]] std::int32_t collective_around(const TraceEvent& gpu) const {
+    const auto call = call_of_.find(gpu.correlation);
+    if (gpu.correlation < 0 || call == call_of_.end()) return kNone;
+    std::int32_t at = line_.calls[static_cast<std::size_t>(call->second)].event;
+    std::int32_t found = kNone;
+    while ((at = line_.parent[static_cast<std::size_t>(at)]) != kNone) {
+      const std::string_view text = name(at);
+      if (text == "record_param_comms") return at;
+      const bool is_of_one =
+          text.starts_with("nccl:") || text.starts_with("rccl:") || text.starts_with("c10d::");
+      if (!is_of_one) return found;
+      if (found == kNone) found = at;
+    }
+    return found;
+  }
+
+  // Collectives that run as kernels; their operators' copies are staging.
+  void find_operators_of_kernels() {
+    for (const TraceEvent& now : trace_.events) {
+      if (now.kind != EventKind::Kernel || !is_collective(now)) continue;
+      const std::int32_t around = collective_around(now);
+      if (around != kNone) copied_by_.emplace(around, kNone);
+    }
+  }
+
+  // Copies between devices move data to another rank. Those that a collective's operator launches itself are that collective
+  // done by copy engines: all of one operator are one piece of work.
+  [[nodiscard]] bool is_copied_collective(const TraceEvent& now, std::int32_t around) const {
+    if (now.kind == EventKind::Kernel) return false;
+    if (around == kNone) return contains(trace_.name_of(now), "Memcpy PtoP");
+    const auto known = copied_by_.find(around);
+    return known == copied_by_.end() || known->second != kNone;
+  }
+
+  void add_collective(GpuWork& work, std::int32_t number) {
+    work.collective = static_cast<std::int32_t>(line_.collectives.size());
+    line_.streams[static_cast<std::size_t>(work.stream)].communicates = true;
+    TracedCollective collective;
+    collective.work = number;
+    line_.collectives.push_back(collective);
+  }
+
   void find_works() {
+    copied_by_.clear();
+    find_operators_of_kernels();
     for (std::size_t i = 0; i < trace_.events.size(); ++i) {
       const TraceEvent& now = trace_.events[i];
       if (!is_gpu(now.kind) || misplaced_.contains(static_cast<std::int32_t>(i))) continue;
+      const std::int32_t around = now.kind == EventKind::Kernel ? kNone : collective_around(now);
+      const bool is_copied = is_copied_collective(now, around);
+      if (const auto first = copied_by_.find(around);
+          is_copied && around != kNone && first != copied_by_.end()) {
+        GpuWork& whole = line_.works[static_cast<std::size_t>(first->second)];
+        whole.end = std::max(whole.end, line_.instant(now.end_ns()));
+        continue;
+      }
       GpuWork work;
       work.start = line_.instant(now.start_ns);
       work.end = line_.instant(now.end_ns());
@@ -230,12 +286,9 @@ class Joiner {
       } else {
         ++without_launch_;
       }
-      if (now.kind == EventKind::Kernel && is_collective(now)) {
-        work.collective = static_cast<std::int32_t>(line_.collectives.size());
-        line_.streams[static_cast<std::size_t>(work.stream)].communicates = true;
-        TracedCollective collective;
-        collective.work = number;
-        line_.collectives.push_back(collective);
+      if (is_copied || (now.kind == EventKind::Kernel && is_collective(now))) {
+        add_collective(work, number);
+        if (is_copied && around != kNone) copied_by_.emplace(around, number);
       }
       line_.works.push_back(work);
     }
@@ -430,13 +483,22 @@ class Joiner {
     return trace_.kernels[static_cast<std::size_t>(kernel.kernel)].grid;
   }
 
-  // The stream with most time of kernels that are no collectives.
+  // The stream with most time of kernels that are no collectives: of those that autograd launched, where it launched any. A
+  // loader's augmentations may take longer than the step.
   void find_compute_stream() {
     std::vector<Duration> time(line_.streams.size());
+    std::vector<Duration> of_backward(line_.streams.size());
     for (const GpuWork& now : line_.works) {
       if (now.collective != kNone || event(now.event).kind != EventKind::Kernel) continue;
       time[static_cast<std::size_t>(now.stream)] += now.end - now.start;
+      if (now.launch == kNone) continue;
+      const std::int32_t around = line_.parent[static_cast<std::size_t>(launch_of(now).event)];
+      if (enclosing(trace_, line_, around, "autograd::engine::evaluate_function") != kNone) {
+        of_backward[static_cast<std::size_t>(now.stream)] += now.end - now.start;
+      }
     }
+    const auto is_some = [](Duration sum) { return sum > Duration{}; };
+    if (std::ranges::any_of(of_backward, is_some)) time = std::move(of_backward);
     const auto most = std::ranges::max_element(time);
     if (most == time.end() || *most <= Duration{}) return;
     line_.compute_stream = static_cast<std::int32_t>(most - time.begin());
@@ -595,7 +657,12 @@ class Joiner {
       if (comms) collective.call = around;
     }
     if (collective.kind == CollectiveKind::Unknown) {
-      collective.kind = collective_kind(trace_.name_of(kernel));
+      collective.kind = contains(trace_.name_of(kernel), "Memcpy PtoP")
+                            ? CollectiveKind::SendReceive
+                            : collective_kind(trace_.name_of(kernel));
+      if (kernel.bytes > 0 && collective.kind == CollectiveKind::SendReceive) {
+        collective.bytes = Bytes(kernel.bytes);
+      }
     }
     if (const auto group = trace_.groups.find(collective.group);
         collective.members.empty() && group != trace_.groups.end()) {
@@ -656,6 +723,9 @@ class Joiner {
 
   void say_what_is_unknown() {
     std::vector<std::string>& unknowns = line_.unknowns;
+    for (std::string& text : side_work_in_words(trace_, line_)) {
+      line_.notes.push_back(std::move(text));
+    }
     if (!trace_.rank) unknowns.emplace_back("the rank is not in the file");
     line_.unrecognised.likely = likely_collectives(trace_, line_);
     if (line_.works.empty() && !line_.unrecognised.tells_of_device()) {
@@ -699,6 +769,8 @@ class Joiner {
   std::unordered_map<std::int32_t, std::int32_t> streams_;  // by the id of the file
   std::unordered_map<std::int32_t, bool> is_collective_;
   std::unordered_set<std::int32_t> misplaced_;  // events
+  // By operator of a collective: the work that its copies are; kNone where a kernel does it.
+  std::unordered_map<std::int32_t, std::int32_t> copied_by_;
   std::int64_t without_launch_ = 0;
 };
 

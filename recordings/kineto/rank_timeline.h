@@ -11,6 +11,8 @@
 //                  kernel that the profiler gave the args of a collective)
 //                  Where the trace has no GPU work, nothing in it tells of a device, and it has collectives of
 //                  threads (Gloo's), what its threads do stands for it (cpu_works.h)
+//                  Copies that a collective's operator (record_param_comms, nccl:, c10d::) launches itself, where no kernel
+//                  does it, are a collective of copy engines, all of one operator together; so is a copy between devices
 //   launch         the runtime call with the same correlation; the flows of the file are not used
 //   step           the iteration in which the launch began, however late the GPU ran it (iterations.h). A
 //                  step that lost its kernels is none; nor is a first one for which the GPU was late with
@@ -46,6 +48,7 @@ struct GpuWork {
   std::int32_t launch = kNone;      // in RankTimeline::calls; none: launched before the trace began
   std::int32_t step = kNone;        // in RankTimeline::steps
   std::int32_t collective = kNone;  // in RankTimeline::collectives
+  bool is_aside = false;  // of another stream, and nothing of the step waits for it (side_work.h)
 };
 
 enum class CallKind : std::uint8_t { Launch, Blocking, WaitEvent, Other };
@@ -61,6 +64,7 @@ struct HostCall {
   std::int32_t waits_on_stream = kNone;  // in RankTimeline::streams, where the trace names it
   std::int32_t waits_on_record = kNone;  // until what was launched there before this call, in
                                          // RankTimeline::calls; none: before the call itself
+  bool is_aside = false;                 // of a thread that launches only work that is aside
 };
 
 enum class CollectiveKind : std::uint8_t {

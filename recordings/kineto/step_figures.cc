@@ -13,7 +13,8 @@ using traces::Interval;
 std::vector<Interval> part_of(std::span<const WorkTime> works, bool communicates) {
   std::vector<Interval> intervals;
   for (const WorkTime& work : works) {
-    if (work.communicates == communicates) intervals.push_back({work.start, work.end});
+    if (work.is_aside || work.communicates != communicates) continue;
+    intervals.push_back({work.start, work.end});
   }
   return traces::union_of(std::move(intervals));
 }
@@ -27,15 +28,16 @@ std::vector<Interval> exposed_intervals(std::span<const WorkTime> works) {
 StepFigures figures_of(std::span<const WorkTime> works) {
   StepFigures figures;
   figures.gpu_works = works.size();
-  if (works.empty()) return figures;
-  Instant first = works.front().start;
-  Instant last = works.front().end;
+  Instant first = Instant::max();
+  Instant last;
   std::vector<Interval> all;
   for (const WorkTime& work : works) {
+    if (work.is_aside) continue;
     first = std::min(first, work.start);
     last = std::max(last, work.end);
     all.push_back({work.start, work.end});
   }
+  if (all.empty()) return figures;
   figures.span = last - first;
   figures.comp = traces::length(part_of(works, false));
   figures.comm = traces::length(part_of(works, true));
@@ -70,7 +72,7 @@ std::vector<WorkTime> work_times(const RankTimeline& line, const TracedStep& ste
   times.reserve(step.works.size());
   for (const std::int32_t number : step.works) {
     const GpuWork& work = line.works[static_cast<std::size_t>(number)];
-    times.push_back({work.start, work.end, work.collective != kNone});
+    times.push_back({work.start, work.end, work.collective != kNone, work.is_aside});
   }
   return times;
 }

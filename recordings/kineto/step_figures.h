@@ -1,6 +1,7 @@
 // The figures of one step of one rank, as interval arithmetic over its GPU work.
 //
 // GPU work = kernels, copies, memsets. Communication = collectives. Of the work that belongs to a step:
+//   (work that is aside, side_work.h, is in no figure but the number of works)
 //   span     first start to last end
 //   comp     length of the union of all other work over all streams; comm: of the collectives
 //   overlap  length of the intersection; exposed = comm - overlap; idle = span - union of both
@@ -50,6 +51,7 @@ std::vector<Duration> periods(std::span<const StepBounds> steps);
 struct WorkTime {
   Instant start, end;
   bool communicates = false;
+  bool is_aside = false;
 };
 
 StepFigures figures_of(std::span<const WorkTime> works);

@@ -1,0 +1,177 @@
+// What a step really waits for: on streams of a GPU, and in the thread of a step that computes on a CPU.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "recordings/diagnose/diagnosis.h"
+#include "recordings/diagnose/words.h"
+#include "recordings/kineto/side_work.h"
+#include "tests/recordings/kineto/made_events.h"
+#include "tests/recordings/kineto/traces.h"
+
+namespace dovetail::diagnose {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using testing::MadeEvents;
+
+// Two steps of 10 ms. Compute on stream 7: 0.1 to 4, then it stands still for an all-reduce of 3 ms (4 to 7), then 7.005 to 9.
+// On stream 33 something else runs from 2 to `side_end`. What lies behind it differs.
+enum class Side { Nobodys, AwaitedByCompute, AwaitedByHost };
+std::string with_side_work(Side side, const std::string& name, bool is_copy, double side_end) {
+  MadeEvents events;
+  for (int n = 0; n < 2; ++n) {
+    const double at = 1000 + n * 10'000;
+    events.step(n + 3, at, 10'000);
+    events.kernel("gemm", 7, at + 100, 3900, events.launch(1, at + 10));
+    const int aside = events.launch(2, at + 20, "cudaMemcpyAsync");
+    if (is_copy) {
+      events.copy(name, 33, at + 2000, side_end - 2000, aside);
+    } else {
+      events.kernel(name, 33, at + 2000, side_end - 2000, aside);
+    }
+    events.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 20, at + 4000, 3000,
+                  events.launch(1, at + 30));
+    double next = at + 7005;
+    if (side == Side::AwaitedByCompute) next = at + side_end + 5;
+    if (side == Side::AwaitedByHost) {
+      events.synchronize(1, at + 50, at + side_end + 2);
+      next = at + side_end + 15;
+      events.kernel("gemm", 7, next, 1995, events.launch(1, at + side_end + 5));
+    } else {
+      events.kernel("gemm", 7, next, 1995, events.launch(1, at + 40));
+    }
+    events.synchronize(1, at + side_end + 60, next + 2000);
+  }
+  return events.text();
+}
+
+Duration exposed_in_first_step(const std::string& trace) {
+  const JobTrace job = testing::job_of(trace);
+  return diagnose(job).ranks[0].causes[0].exposed;
+}
+
+// The all-reduce of 3 ms stands exposed whatever is copied to the host or augmented beside it.
+TEST(WaitsTest, WhatNobodyWaitsForHidesNothing) {
+  for (const bool is_copy : {true, false}) {
+    const std::string name = is_copy ? "Memcpy DtoH (Device -> Pinned)" : "dali::Warp<float>";
+    const std::string trace = with_side_work(Side::Nobodys, name, is_copy, 6500);
+    EXPECT_EQ(exposed_in_first_step(trace), std::chrono::microseconds(3000)) << name;
+    const JobTrace job = testing::job_of(trace);
+    EXPECT_THAT(diagnose(job).notes, Contains(HasSubstr("it hides no communication"))) << name;
+  }
+}
+
+// Compute goes on when the other stream has ended, at 7.5 ms: until then it would have waited anyway.
+TEST(WaitsTest, WhatComputeOrItsHostWaitsForHides) {
+  for (const Side side : {Side::AwaitedByCompute, Side::AwaitedByHost}) {
+    const std::string trace = with_side_work(side, "Memcpy HtoD (Pinned -> Device)", true, 7500);
+    EXPECT_EQ(exposed_in_first_step(trace), Duration{}) << static_cast<int>(side);
+  }
+}
+
+// A loader's kernels that take longer than the step: the stream of backward is the one that computes.
+TEST(WaitsTest, TheStreamOfBackwardComputes) {
+  MadeEvents events;
+  events.step(1, 0, 10'000);
+  events.op("autograd::engine::evaluate_function: MmBackward0", 50, 100);
+  events.kernel("gemm", 7, 200, 2000, events.launch(1, 60));
+  events.kernel("dali::Warp<float>", 33, 200, 9000, events.launch(2, 70));
+  events.kernel("ncclDevKernel_AllReduce", 20, 2200, 3000, events.launch(1, 160));
+  events.kernel("update", 7, 5205, 500, events.launch(1, 170));
+  const JobTrace job = testing::job_of(events.text());
+  const imports::RankTimeline& line = job.ranks[0].line;
+  EXPECT_EQ(line.streams[static_cast<std::size_t>(line.compute_stream)].id, 7);
+  EXPECT_EQ(figures_of(line, line.steps[0]).exposed, std::chrono::microseconds(3000));
+}
+
+// Copies that record_param_comms launches itself are one all-gather; those of aten::copy_ around a kernel are none.
+TEST(WaitsTest, CopyEnginesCommunicateWithinTheOperatorOfACollective) {
+  MadeEvents events;
+  events.step(1, 0, 10'000);
+  events.kernel("gemm", 7, 100, 1000, events.launch(1, 10));
+  events.op("record_param_comms", 20, 40,
+            R"("Collective name":"_allgather_base","dtype":"Float","In msg nelems":1024,)"
+            R"("Out msg nelems":4096,"Group size":4)");
+  for (const double start : {1100.0, 1600.0, 2100.0}) {
+    events.copy("Memcpy DtoD (Device -> Device)", 20, start, 500,
+                events.launch(1, 22 + start / 1000, "cudaMemcpyAsync"));
+  }
+  events.op("record_param_comms", 80, 40, R"("Collective name":"allreduce","Group size":4)");
+  events.op("aten::copy_", 82, 10);
+  events.copy("Memcpy DtoD (Device -> Device)", 7, 2605, 100,
+              events.launch(1, 84, "cudaMemcpyAsync"));
+  events.kernel("ncclDevKernel_AllReduce", 20, 2705, 300, events.launch(1, 95));
+  events.kernel("gemm", 7, 3010, 1000, events.launch(1, 130));
+  const JobTrace job = testing::job_of(events.text());
+  const imports::RankTimeline& line = job.ranks[0].line;
+  ASSERT_EQ(line.collectives.size(), 2U);
+  EXPECT_EQ(line.collectives[0].kind, CollectiveKind::AllGather);
+  EXPECT_EQ(line.collectives[0].bytes, Bytes(16384));
+  const GpuWork& gather = line.works[static_cast<std::size_t>(line.collectives[0].work)];
+  EXPECT_EQ(gather.end - gather.start, std::chrono::microseconds(1500));
+  EXPECT_EQ(line.collectives[1].kind, CollectiveKind::AllReduce);
+}
+
+// --- on a CPU ------------------------------------------------------------------------------------------
+
+// Computes for 5 ms, waits in wait_tensor for an all-reduce that ends at 9 ms, computes again: 4 ms are exposed.
+TEST(WaitsTest, AnOperatorThatWaitsIsAWait) {
+  for (const std::string name : {"_c10d_functional::wait_tensor", "c10d_functional::wait_tensor"}) {
+    MadeEvents events;
+    events.backend = "gloo";
+    for (int n = 0; n < 2; ++n) {
+      const double at = n * 12'000;
+      events.step(n + 1, at, 12'000);
+      events.op("aten::mm", at + 10, 990);
+      events.op("_c10d_functional::all_reduce", at + 1000, 30);
+      events.op("c10d::allreduce_", at + 1005, 20);
+      events.event("user_annotation", "gloo:all_reduce", 5, at + 1040, 7960);
+      events.op("aten::mm", at + 1040, 3960);
+      events.op(name, at + 5000, 4005);
+      events.op("aten::mm", at + 9010, 2900);
+    }
+    const JobTrace job = testing::job_of(events.text());
+    const Diagnosis diagnosis = diagnose(job);
+    for (const StepCauses& step : diagnosis.ranks[0].causes) {
+      EXPECT_NEAR(to_us(step.exposed), 4000, 12) << name;
+      EXPECT_LT(step.by[static_cast<std::size_t>(Cause::Host)], std::chrono::microseconds(20));
+    }
+  }
+}
+
+// The second stage of a pipeline waits for a receive, which Gloo tells of in the thread that called it: between operators, or in
+// c10d::recv_ itself.
+TEST(WaitsTest, AReceiveOfTheStepsOwnThreadIsAWait) {
+  for (const bool in_operator : {false, true}) {
+    MadeEvents events;
+    events.backend = "gloo";
+    events.rank = 1;
+    events.world = 2;
+    for (int n = 0; n < 2; ++n) {
+      const double at = n * 12'000;
+      events.step(n + 1, at, 12'000);
+      events.op("aten::slice", at + 10, 20);
+      events.op("c10d::recv_", at + 40, in_operator ? 5900 : 20);
+      events.event("user_annotation", "gloo:recv", 1, at + (in_operator ? 5930 : 55),
+                   in_operator ? 70 : 5945);
+      events.op("aten::mm", at + 6010, 2900);
+      events.op("c10d::send", at + 8920, 20);
+      events.event("user_annotation", "gloo:send", 1, at + 8935, 1000);  // hidden
+      events.op("aten::mm", at + 8945, 2900);
+    }
+    const Diagnosis diagnosis = diagnose(testing::job_of(events.text()));
+    for (const StepCauses& step : diagnosis.ranks[0].causes) {
+      EXPECT_NEAR(to_us(step.exposed), 5960, 30) << in_operator;
+      EXPECT_LT(step.by[static_cast<std::size_t>(Cause::Host)], std::chrono::microseconds(20));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace dovetail::diagnose
