@@ -116,7 +116,8 @@ std::vector<std::size_t> shown_causes(const Diagnosis& diagnosis) {
   std::vector<std::size_t> causes;
   for (std::size_t c = 0; c < diagnose::kCauses; ++c) {
     const auto cause = static_cast<diagnose::Cause>(c);
-    bool shown = cause != diagnose::Cause::Serialised && cause != diagnose::Cause::NoPrefetch;
+    bool shown = cause != diagnose::Cause::Serialised && cause != diagnose::Cause::NoPrefetch &&
+                 cause != diagnose::Cause::Bubble;
     for (const RankDiagnosis& rank : diagnosis.ranks) {
       for (const diagnose::StepCauses& step : rank.causes) shown |= step.by[c] > Duration{};
     }
@@ -316,6 +317,21 @@ void print_late(std::ostream& out, const Diagnosis& diagnosis, const Detail& det
                        std::span(diagnosis.late).first(shown)));
 }
 
+// How much each rank computes between collectives, most first, where that is uneven.
+void print_uneven(std::ostream& out, const Diagnosis& diagnosis, const Detail& detail) {
+  if (!diagnosis.uneven) return;
+  out << "\nwork between collectives (measured, ms a step)\n";
+  using diagnose::UnevenRank;
+  const std::vector<UnevenRank>& ranks = diagnosis.uneven->ranks;
+  const std::size_t shown = detail.all ? ranks.size() : std::min(ranks.size(), kShownRanks);
+  print_table(
+      out, table_of<UnevenRank>({{{"", "rank"}, &UnevenRank::rank},
+                                 {{"", "compute", Unit::Milliseconds, {3}}, &UnevenRank::compute},
+                                 {{"", "times the mean"},
+                                  [](const UnevenRank& rank) { return fixed(rank.times, 2); }}},
+                                std::span(ranks).first(shown)));
+}
+
 // A change on the rank where it gives most, and that rank's number.
 struct MostOf {
   diagnose::WhatIf what_if;
@@ -395,6 +411,7 @@ void print_buckets(std::ostream& out, const BucketAdvice& advice) {
 void print_measured(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis,
                     const Detail& detail) {
   print_steps(out, job, diagnosis, detail);
+  print_uneven(out, diagnosis, detail);
   print_late(out, diagnosis, detail);
   print_collectives(out, job, diagnosis, detail);
   print_host(out, job, diagnosis);

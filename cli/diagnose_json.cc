@@ -21,10 +21,18 @@ ordered_json gain_json(const diagnose::Gain& gain) {
 }
 
 ordered_json cause_json(const diagnose::ByCause& by) {
-  return {{"host_us", to_us(by[0])},         {"straggler_us", to_us(by[1])},
-          {"launch_order_us", to_us(by[2])}, {"bucket_closed_late_us", to_us(by[3])},
-          {"serialised_us", to_us(by[4])},   {"no_prefetch_us", to_us(by[5])},
-          {"link_us", to_us(by[6])}};
+  using enum diagnose::Cause;
+  const auto us = [&by](diagnose::Cause cause) {
+    return to_us(by[static_cast<std::size_t>(cause)]);
+  };
+  return {{"host_us", us(Host)},
+          {"straggler_us", us(Straggler)},
+          {"bubble_us", us(Bubble)},
+          {"launch_order_us", us(LaunchOrder)},
+          {"bucket_closed_late_us", us(ClosedLate)},
+          {"serialised_us", us(Serialised)},
+          {"no_prefetch_us", us(NoPrefetch)},
+          {"link_us", us(Link)}};
 }
 
 ordered_json step_json(const JobTrace& job, const RankDiagnosis& rank, std::size_t r,
@@ -173,6 +181,33 @@ ordered_json buckets_json(const diagnose::BucketAdvice& advice) {
           {"advice", std::move(lines)}};
 }
 
+ordered_json pipeline_json(const diagnose::Stages& stages) {
+  const auto us = [](const std::optional<Duration>& time) {
+    return time ? ordered_json(to_us(*time)) : ordered_json(nullptr);
+  };
+  return {{"stages", stages.pipeline.stages},
+          {"micro_batches", stages.pipeline.micro_batches},
+          {"chunks", stages.pipeline.chunks},
+          {"forward_us", to_us(stages.forward)},
+          {"backward_us", to_us(stages.backward)},
+          {"bubble_us", to_us(stages.bubble)},
+          {"bubble_of_schedule_us", us(stages.of_schedule)},
+          {"less_with_twice_the_micro_batches_us", us(stages.twice_the_micro_batches)},
+          {"less_with_twice_the_chunks_us", us(stages.twice_the_chunks)},
+          {"less_with_zero_bubble_us", us(stages.zero_bubble)}};
+}
+
+ordered_json uneven_json(const diagnose::Uneven& uneven) {
+  ordered_json ranks = ordered_json::array();
+  for (const diagnose::UnevenRank& rank : uneven.ranks) {
+    ranks.push_back(
+        {{"rank", rank.rank}, {"compute_us", to_us(rank.compute)}, {"times_the_mean", rank.times}});
+  }
+  return {{"of_experts", uneven.of_experts},
+          {"less_us", to_us(uneven.gain)},
+          {"ranks", std::move(ranks)}};
+}
+
 }  // namespace
 
 Table finding_table(const Diagnosis& diagnosis) {
@@ -210,6 +245,8 @@ std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis) {
                        {"late", std::move(late)},
                        {"ranks", std::move(ranks)}};
   json["buckets"] = diagnosis.buckets ? buckets_json(*diagnosis.buckets) : nullptr;
+  json["pipeline"] = diagnosis.stages ? pipeline_json(*diagnosis.stages) : nullptr;
+  json["uneven"] = diagnosis.uneven ? uneven_json(*diagnosis.uneven) : nullptr;
   json["how_read"] = diagnosis.notes;
   json["not_known"] = diagnosis.unknowns;
   return json.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";

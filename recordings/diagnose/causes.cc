@@ -175,7 +175,8 @@ class StepAttribution {
         work(rank_.line.collectives[static_cast<std::size_t>(collective)].work);
     const Duration transfer = rank_.transfer[static_cast<std::size_t>(collective)];
     const Instant moves = running.end - transfer;
-    add(collective, Cause::Straggler, overlap(part, {running.start, moves}));
+    add(collective, rank_.is_message(collective) ? Cause::Bubble : Cause::Straggler,
+        overlap(part, {running.start, moves}));
     const Duration moving = overlap(part, {moves, running.end});
     if (moving <= Duration{}) return;
     const SerialWait* const serial = serial_wait(wanted);
@@ -349,6 +350,8 @@ std::string_view to_string(Cause cause) {
       return "host";
     case Cause::Straggler:
       return "straggler";
+    case Cause::Bubble:
+      return "bubble";
     case Cause::LaunchOrder:
       return "launch order";
     case Cause::ClosedLate:

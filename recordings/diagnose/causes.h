@@ -8,6 +8,7 @@
 //                   for a collective that ends its step, too: what follows it is work of the next step, or nothing
 //   straggler       it waits for a collective that is itself waiting for a slower rank: the first part of
 //                   the collective's duration, all but what it takes by itself (rank_set.h)
+//   bubble          the same, of the messages of a pipeline: it waits for another stage
 //   launch order    the collective in flight is not the one that is waited for: that one queues behind it
 //   serialised      backward, or the host before it, waits for the reduction of a bucket that nothing reads before the
 //                   update (serial_waits.h)
@@ -39,13 +40,14 @@ namespace dovetail::diagnose {
 enum class Cause : std::uint8_t {
   Host,
   Straggler,
+  Bubble,
   LaunchOrder,
   ClosedLate,
   Serialised,
   NoPrefetch,
   Link
 };
-inline constexpr std::size_t kCauses = 7;
+inline constexpr std::size_t kCauses = 8;
 std::string_view to_string(Cause cause);
 
 // By Cause.

@@ -41,6 +41,7 @@ std::vector<LateRank> late_ranks(const JobTrace& job) {
   std::map<std::size_t, Duration> most_waiting;
   std::map<std::pair<std::size_t, std::string>, Duration> reasons;
   for (const MatchedCollective& matched : job.matched) {
+    if (job.ranks[matched.ranks[0]].is_message(matched.by_rank[0])) continue;
     LateRank& late = by_rank[matched.late_rank];
     Duration& most = most_waiting[matched.late_rank];
     if (matched.waiting >= most) {
@@ -152,6 +153,10 @@ std::vector<Finding> find(const JobTrace& job, const Diagnosis& diagnosis) {
   const bool stragglers = job.ranks.size() > 1 && !diagnosis.late.empty() &&
                           job.waiting_time * 2 >= job.collective_time &&
                           totals.by[static_cast<std::size_t>(Cause::Straggler)] * 20 >= totals.step;
+  if (diagnosis.stages && diagnosis.stages->bubble * 50 >= totals.step) {
+    add(FindingKind::Pipeline, diagnosis.stages->bubble);
+  }
+  if (diagnosis.uneven) add(FindingKind::Uneven, diagnosis.uneven->gain);
   if (stragglers) add(FindingKind::Stragglers, job.waiting_time).whole = job.collective_time;
   if (host_bound && communicates) {
     add(FindingKind::HostBound, totals.waits_for_host).without_network =
@@ -163,7 +168,7 @@ std::vector<Finding> find(const JobTrace& job, const Diagnosis& diagnosis) {
     // What is exposed to the network, though the step ends without waiting for it, is not hidden.
     const Duration to_network = totals.exposed - totals.by[static_cast<std::size_t>(Cause::Host)];
     const bool is_hidden = to_network * 20 <= totals.step;
-    if (!stragglers && !host_bound && !network_matters && is_hidden) {
+    if (!stragglers && !diagnosis.uneven && !host_bound && !network_matters && is_hidden) {
       add(FindingKind::Hidden, totals.no_network).without_network = totals.step - totals.no_network;
     }
     add(FindingKind::Exposed, totals.exposed).by = totals.by;
@@ -285,6 +290,10 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework) {
                                  "gradients of each recorded bucket were alike");
   }
   diagnosis.late = late_ranks(job);
+  std::vector<std::vector<StepCauses>> causes;
+  for (const RankDiagnosis& rank : diagnosis.ranks) causes.push_back(rank.causes);
+  diagnosis.stages = stages_of(job, causes);
+  diagnosis.uneven = uneven_work(job);
   diagnosis.buckets = bucket_advice(job, diagnosis.ranks.front().forecast, framework);
   const bool has_collectives = std::ranges::any_of(
       job.ranks, [](const RankTrace& rank) { return !rank.line.collectives.empty(); });

@@ -16,7 +16,9 @@
 #include "recordings/diagnose/causes.h"
 #include "recordings/diagnose/host_time.h"
 #include "recordings/diagnose/replay.h"
+#include "recordings/diagnose/stages.h"
 #include "recordings/diagnose/traced.h"
+#include "recordings/diagnose/uneven.h"
 #include "recordings/diagnose/what_if.h"
 #include "recordings/diagnose/workload.h"
 
@@ -51,6 +53,8 @@ struct LateRank {
 // What matters about a job, each with a figure.
 //   NoGpuWork      none that can be read: there is nothing to diagnose
 //   NotReplayed    the replay is not the recorded step: no change can be judged
+//   Pipeline       amount: of the step, what its bubble is (stages.h)
+//   Uneven         amount: of the step, what it would be less were the work between collectives spread evenly (uneven.h)
 //   Stragglers     amount: of all collective time of all ranks (whole), what is waiting for a late rank
 //   HostBound      amount: of the step, what the GPU waits for the host, and the network is no reason
 //   NoCollective   none is recognised
@@ -64,6 +68,8 @@ struct LateRank {
 enum class FindingKind : std::uint8_t {
   NoGpuWork,
   NotReplayed,
+  Pipeline,
+  Uneven,
   Stragglers,
   HostBound,
   NoCollective,
@@ -92,6 +98,8 @@ struct Diagnosis {
   std::vector<RankDiagnosis> ranks;
   std::vector<LateRank> late;  // worst first; of several ranks
   std::optional<BucketAdvice> buckets;
+  std::optional<Stages> stages;  // of a pipeline
+  std::optional<Uneven> uneven;
   imports::Unrecognised unrecognised;  // over all ranks: what an absence must not be taken for
   std::vector<std::string> notes;      // how the traces were read, and what was left out
   std::vector<std::string> unknowns;

@@ -150,27 +150,31 @@ class RankChanges {
     RankForecast result;
     make_workload(result);
     if (!replay_.error.is_trustworthy() || rank_.line.works.empty()) return result;
+    const auto add = [&](Change change) {
+      if (most(change) > Duration{}) result.what_ifs.push_back(what_if(result, change));
+    };
     if (!rank_.line.collectives.empty()) {
-      result.what_ifs.push_back(what_if(result, Change::NoNetwork));
-      result.what_ifs.push_back(what_if(result, Change::NobodyLate));
+      add(Change::NoNetwork);
+      add(Change::NobodyLate);
+      add(Change::NoBubble);
       const std::vector<SerialWait> waits = serial_waits(rank_, replay_.recorded, replay_.buckets);
       const auto has = [&](SerialWait::Kind kind) {
         return std::ranges::any_of(waits,
                                    [&](const SerialWait& wait) { return wait.kind == kind; });
       };
       if (has(SerialWait::Kind::Reduction)) {
-        result.what_ifs.push_back(what_if(result, Change::WaitAtUpdate));
+        add(Change::WaitAtUpdate);
       }
       if (has(SerialWait::Kind::Gather)) {
-        result.what_ifs.push_back(what_if(result, Change::Prefetch));
+        add(Change::Prefetch);
       }
     }
     if (rank_.line.on_cpu) return result;
     constexpr double kManyLaunches = 20;
     if (optimizer_calls(rank_).launches >= kManyLaunches) {
-      result.what_ifs.push_back(what_if(result, Change::FusedOptimizer));
+      add(Change::FusedOptimizer);
     }
-    result.what_ifs.push_back(what_if(result, Change::NoHost));
+    add(Change::NoHost);
     return result;
   }
 
@@ -187,10 +191,10 @@ class RankChanges {
   // The step under a change of collectives, where these are known.
   [[nodiscard]] std::optional<Duration> changed(Change change) const {
     const bool no_network = change == Change::NoNetwork;
-    const Extracted extracted =
-        workload_of(job_, number_, replay_,
-                    {.others = no_network ? OtherCollectives::NoTime : OtherCollectives::OwnTime,
-                     .host = host_});
+    const Extracted extracted = workload_of(
+        job_, number_, replay_,
+        {.others = no_network ? OtherCollectives::WaitingOnly : OtherCollectives::OwnTime,
+         .host = host_});
     const auto* const other = std::get_if<TracedWorkload>(&extracted);
     if (other == nullptr || !other->profile.collectives) return std::nullopt;
     return Forecast(*other, other->profile, no_network ? Network::TakesNoTime : Network::AsMeasured)
@@ -207,8 +211,8 @@ class RankChanges {
   // On the workload; nothing where that does not hold what is changed.
   [[nodiscard]] std::optional<Duration> gain(const RankForecast& forecast, Change change) const {
     if (!forecast.workload || !forecast.check->is_trustworthy()) return std::nullopt;
-    if (change == Change::WaitAtUpdate || change == Change::Prefetch ||
-        change == Change::FusedOptimizer) {
+    if (change == Change::NoBubble || change == Change::WaitAtUpdate ||
+        change == Change::Prefetch || change == Change::FusedOptimizer) {
       return std::nullopt;
     }
     if (change == Change::NoHost) return gain_without_host(*forecast.workload);
@@ -228,23 +232,41 @@ class RankChanges {
       middle = *on_workload;
       around = spread.around + std::chrono::abs(check.predicted - check.recorded);
     }
-    // Nobody knows what another step would gain: half a percent of this one, as for buckets.
-    if (steps.size() < 2) around = std::max(around, steps.front() / 200);
-    if (change != Change::NoHost && change != Change::FusedOptimizer) {
-      return {change, {middle, middle - around, middle + around}};
-    }
-    const Duration most = lost_to_host();
-    middle = std::min(middle, most);
-    return {change, {middle, middle - around, std::max(middle, std::min(middle + around, most))}};
+    // Nobody knows what another step would gain: half a percent of this one, as for buckets, and of several their mean's.
+    const double share = 200 * std::sqrt(static_cast<double>(steps.size()));
+    around = std::max(around, from_ns(static_cast<double>(median(steps).count()) / share));
+    // No change makes a step longer, and none takes more than what it is the cause of.
+    const Duration limit = most(change);
+    middle = std::clamp(middle, Duration{}, limit);
+    return {change,
+            {middle, std::max(Duration{}, middle - around), std::min(middle + around, limit)}};
   }
 
-  // How long the GPU waits for the host, in the middle: no other host gives more.
-  [[nodiscard]] Duration lost_to_host() const {
-    std::vector<Duration> waits;
-    for (const StepCauses& step : causes_) {
-      waits.push_back(step.gpu_waits_for_host + step.by[static_cast<std::size_t>(Cause::Host)]);
+  // What the steps lost to that of which the change is the end, in the middle.
+  [[nodiscard]] Duration most(Change change) const {
+    std::vector<Duration> lost;
+    for (const StepCauses& step : causes_) lost.push_back(lost_to(step, change));
+    return median_or(std::move(lost), Duration{});
+  }
+
+  [[nodiscard]] static Duration lost_to(const StepCauses& step, Change change) {
+    const auto by = [&](Cause cause) { return step.by[static_cast<std::size_t>(cause)]; };
+    switch (change) {
+      case Change::NoNetwork:
+        return step.exposed - by(Cause::Host) - by(Cause::Straggler) - by(Cause::Bubble);
+      case Change::NobodyLate:
+        return by(Cause::Straggler);
+      case Change::NoBubble:
+        return by(Cause::Bubble);
+      case Change::WaitAtUpdate:
+        return by(Cause::Serialised);
+      case Change::Prefetch:
+        return by(Cause::NoPrefetch);
+      case Change::FusedOptimizer:
+      case Change::NoHost:
+        break;
     }
-    return median_or(std::move(waits), Duration{});
+    return step.gpu_waits_for_host + by(Cause::Host);
   }
 
   const JobTrace& job_;
@@ -328,9 +350,12 @@ std::vector<Duration> replayed_with(const RankTrace& rank, const RankReplay& rep
       const std::int32_t collective =
           rank.line.works[static_cast<std::size_t>(origin.index)].collective;
       if (collective == kNone || change == Change::NoHost) continue;
-      const Duration own = rank.transfer[static_cast<std::size_t>(collective)];
-      patch.set_time(node,
-                     change == Change::NoNetwork ? 0 : std::min(graph.work[n].ns(), own.count()));
+      const bool is_own_time = change == Change::NobodyLate || change == Change::NoBubble;
+      if (is_own_time && rank.is_message(collective) != (change == Change::NoBubble)) continue;
+      const std::int64_t all = graph.work[n].ns();
+      const std::int64_t own =
+          std::min(all, rank.transfer[static_cast<std::size_t>(collective)].count());
+      patch.set_time(node, is_own_time ? own : all - own);
       continue;
     }
     if (change != Change::NoHost) continue;

@@ -14,8 +14,10 @@
 // collectives of no length. Everything that is not changed stays as recorded, so these are answers
 // for this job on this machine, near what was recorded.
 //
-// Another host gives no more than the GPU waits for the host, communication that is exposed for it included. Of a single
-// step nobody knows how much another one would gain: an interval then is half a percent of the step at least.
+// A collective is its own transfer and waiting for others: a free network takes the first from it, a job in which nobody is late the
+// second. No change gives more than what the steps lost to that of which it is the end (causes.h), and none makes a step longer;
+// one that would end nothing is not among the answers. Nobody knows how much another step would gain: an interval is half a percent of
+// the step wide at least, less so with the number of steps, where the cause allows it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -46,11 +48,12 @@ using frameworks::InFlight;
 using search::Gain;
 
 // WaitAtUpdate, Prefetch: without the waits of serial_waits.h; only where there are any. FusedOptimizer: calls of the optimizer's
-// step take no time but for its first launch; only where it launches 20 times and more. NoNetwork: collectives take no time. NobodyLate: their own time only. NoHost: calls and pauses of the host take no
+// step take no time but for its first launch; only where it launches 20 times and more. NoNetwork: collectives only wait for others. NobodyLate: their own time only; NoBubble: that of the messages of a pipeline. NoHost: calls and pauses of the host take no
 // time; it still waits where it waited for the GPU.
 enum class Change : std::uint8_t {
   NoNetwork,
   NobodyLate,
+  NoBubble,
   WaitAtUpdate,
   Prefetch,
   FusedOptimizer,

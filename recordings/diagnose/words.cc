@@ -89,6 +89,70 @@ std::string no_collective_sentence(const imports::Unrecognised& seen) {
   return text + ":" + patterns;
 }
 
+std::string pipeline_in_words(const imports::Pipeline& pipeline) {
+  std::string text = "pipeline of " + counted(static_cast<std::size_t>(pipeline.stages), "stage");
+  if (pipeline.micro_batches > 0) {
+    text += ", " + std::to_string(pipeline.micro_batches) +
+            (pipeline.micro_batches == 1 ? " micro-batch" : " micro-batches");
+  }
+  if (pipeline.chunks > 1) text += ", " + std::to_string(pipeline.chunks) + " chunks a stage";
+  return text;
+}
+
+std::string pipeline_sentence(const Finding& finding, const Stages& stages) {
+  std::string text = pipeline_in_words(stages.pipeline) + ": " + of_step(finding) +
+                     " is its bubble, stages that wait for one another (mean of the ranks)";
+  if (!stages.of_schedule) {
+    return text + "; how many micro-batches a step has the trace does not tell";
+  }
+  const bool is_interleaved = stages.pipeline.chunks > 1;
+  text += "; its schedule has (P-1)(F+B)" + std::string(is_interleaved ? "/v" : "") + " = " +
+          std::to_string(stages.pipeline.stages - 1) + " x (" + ms(stages.forward) + " + " +
+          ms(stages.backward) + ")" +
+          (is_interleaved ? " / " + std::to_string(stages.pipeline.chunks) : "") + " = " +
+          ms(*stages.of_schedule);
+  if (finding.amount > *stages.of_schedule * 11 / 10) {
+    text += "; the other " + ms(finding.amount - *stages.of_schedule) +
+            " come of stages that are uneven or late";
+  }
+  return text;
+}
+
+// "at most 27.0 ms of 90.0 ms a step less with zero-bubble (ZB-H1), 13.5 ms with 16 micro-batches of half the size or vp=2".
+std::string less_bubble(const Finding& finding, const Stages& stages) {
+  if (!stages.of_schedule) return "no forecast: the trace does not tell its micro-batches";
+  std::string text = "at most ";
+  if (stages.zero_bubble) {
+    text += ms(*stages.zero_bubble) + " of " + ms(finding.whole) +
+            " a step less with a zero-bubble schedule (ZB-H1), ";
+  }
+  return text + ms(*stages.twice_the_micro_batches) + " with " +
+         std::to_string(2 * stages.pipeline.micro_batches) +
+         " micro-batches of half the size or with vp=" + std::to_string(2 * stages.pipeline.chunks);
+}
+
+std::string times(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.2f times", value);
+  return text.data();
+}
+
+std::string uneven_sentence(const Finding& finding, const Uneven& uneven) {
+  std::string text = uneven.of_experts ? "uneven experts: " : "uneven work: ";
+  const UnevenRank& most = uneven.ranks.front();
+  const UnevenRank& least = uneven.ranks.back();
+  if (uneven.is_always_the_same) {
+    text += "rank " + std::to_string(most.rank) + " computes " + times(most.times) +
+            " the mean of the ranks between collectives (" + ms(most.compute) +
+            " a step; least rank " + std::to_string(least.rank) + ", " + times(least.times) + ")";
+  } else {
+    text += "another rank computes longest each time, and the others wait for it";
+  }
+  return text + "; with " + (uneven.of_experts ? "tokens" : "work") +
+         " spread evenly the step would be " + ms(finding.amount) + " of " + ms(finding.whole) +
+         " shorter";
+}
+
 // Waits that nothing demands, and what the step would be without them.
 std::string serial_sentence(const Finding& finding) {
   const bool reductions = finding.kind == FindingKind::Serialised;
@@ -121,6 +185,10 @@ std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
       return no_work_sentence(diagnosis.unrecognised);
     case FindingKind::NotReplayed:
       return "the replay misses the recorded step: no change can be judged on this trace";
+    case FindingKind::Pipeline:
+      return pipeline_sentence(finding, *diagnosis.stages);
+    case FindingKind::Uneven:
+      return uneven_sentence(finding, *diagnosis.uneven);
     case FindingKind::Stragglers:
       return late_sentence(finding, diagnosis.late.front());
     case FindingKind::HostBound:
@@ -264,6 +332,10 @@ std::string_view to_string(FindingKind kind) {
       return "no-gpu-work";
     case FindingKind::NotReplayed:
       return "not-replayed";
+    case FindingKind::Pipeline:
+      return "pipeline";
+    case FindingKind::Uneven:
+      return "uneven";
     case FindingKind::Stragglers:
       return "stragglers";
     case FindingKind::HostBound:
@@ -292,6 +364,8 @@ std::string_view to_string(Change change) {
       return "a network that takes no time";
     case Change::NobodyLate:
       return "no rank late (collectives take their own time only)";
+    case Change::NoBubble:
+      return "no bubble (stages that wait for nobody)";
     case Change::WaitAtUpdate:
       return "reductions waited for at the update only";
     case Change::Prefetch:
@@ -341,6 +415,23 @@ const Finding* finding_of(const Diagnosis& diagnosis, FindingKind kind) {
 void say_no_buckets(const Diagnosis& diagnosis, Brief& brief) {
   brief.why_nothing = "the trace makes no workload whose buckets could be changed";
   brief.gives = "no forecast of buckets";
+  if (const Finding* const pipeline = finding_of(diagnosis, FindingKind::Pipeline)) {
+    brief.gives = less_bubble(*pipeline, *diagnosis.stages);
+    brief.why_nothing = "what the step waits for is the bubble of its " +
+                        pipeline_in_words(diagnosis.stages->pipeline) + ", and no bucket";
+    return;
+  }
+  if (const Finding* const uneven = finding_of(diagnosis, FindingKind::Uneven)) {
+    const UnevenRank& most = diagnosis.uneven->ranks.front();
+    brief.why_nothing = diagnosis.uneven->is_always_the_same
+                            ? "rank " + std::to_string(most.rank) + " has " + times(most.times) +
+                                  " the work of the ranks' mean, and no bucket changes that"
+                            : "ranks have uneven work in turn, and no bucket changes that";
+    brief.gives = std::string(diagnosis.uneven->of_experts ? "tokens" : "work") +
+                  " spread evenly over the ranks: " + ms(uneven->amount) + " of " +
+                  ms(uneven->whole) + " a step less";
+    return;
+  }
   const bool sends_nothing = finding_of(diagnosis, FindingKind::NoCollective) != nullptr &&
                              diagnosis.unrecognised.likely.empty();
   if (!sends_nothing) return;
@@ -393,6 +484,10 @@ Brief brief(const Diagnosis& diagnosis) {
                three_digits(is_of_host ? unrecorded(most->gain, rank->host) : most->gain) +
                " a step: " + std::string(to_string(most->change)) +
                (diagnosis.ranks.size() > 1 ? ", rank " + std::to_string(rank->rank) : "");
+  if (const Finding* const uneven = finding_of(diagnosis, FindingKind::Uneven);
+      uneven != nullptr && most->change == Change::NobodyLate) {
+    brief.left += "; " + ms(uneven->amount) + " if the work were spread evenly";
+  }
   if (is_of_host) {
     brief.left += "; " + ms(rank->host.profiler_low) + " to " + ms(rank->host.profiler_high) +
                   " that recording costs the host are not in it";

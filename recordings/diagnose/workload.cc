@@ -85,8 +85,9 @@ class QuietGraph {
     for (std::size_t c = 0; c < rank_.line.collectives.size(); ++c) {
       const std::int32_t number = rank_.line.collectives[c].work;
       const GpuWork& work = rank_.line.works[static_cast<std::size_t>(number)];
-      const Duration own = std::min(rank_.transfer[c], work.end - work.start);
-      set_time(number, others == OtherCollectives::OwnTime ? own.count() : 0);
+      const Duration all = work.end - work.start;
+      const Duration own = std::min(rank_.transfer[c], all);
+      set_time(number, (others == OtherCollectives::OwnTime ? own : all - own).count());
     }
   }
 

@@ -58,8 +58,8 @@ Duration usual_step(const RankTimeline& line);
 // The shortest time of an all-reduce over all ranks of the job, for each size seen, rising and never falling.
 std::vector<std::pair<Bytes, Duration>> all_reduce_times(const JobTrace& job);
 
-// How long collectives that are no bucket's take: as recorded, with waiting for late ranks; without that; no time.
-enum class OtherCollectives { AsRecorded, OwnTime, NoTime };
+// How long collectives that are no bucket's take: as recorded, with waiting for late ranks; without that; that waiting only.
+enum class OtherCollectives { AsRecorded, OwnTime, WaitingOnly };
 
 // RunsAhead: the host issues each part when it did in the quiet step, its waits being part of its time, and what the
 // device is late for is made up while the GPU would wait for the host anyway. Follows: nothing is made up, the time that

@@ -27,7 +27,15 @@ const GpuWork& work_of(const RankTrace& rank, std::int32_t collective) {
 // A group is its members; where they are not known, its name.
 using Group = std::pair<std::vector<std::int64_t>, std::string>;
 
-Group group_of(const TracedCollective& collective) {
+// A message is one of its two ranks: what one sends the other receives.
+Group group_of(const RankTrace& rank, const TracedCollective& collective) {
+  const Message& message = collective.message;
+  if (message.peer && rank.trace.rank) {
+    const bool sends = message.direction == Direction::Send;
+    const std::int64_t from = sends ? rank.rank : *message.peer;
+    const std::int64_t to = sends ? *message.peer : rank.rank;
+    return {{std::min(from, to), std::max(from, to)}, from < to ? "to the higher" : "to the lower"};
+  }
   if (!collective.members.empty()) return {collective.members, {}};
   return {{}, collective.group};
 }
@@ -36,7 +44,8 @@ Group group_of(const TracedCollective& collective) {
 using Place = std::tuple<CollectiveKind, Group, std::int64_t, std::int32_t>;
 
 // The collectives of each rank, by step and place.
-std::map<std::pair<std::int32_t, Place>, std::int32_t> places_of(const RankTimeline& line) {
+std::map<std::pair<std::int32_t, Place>, std::int32_t> places_of(const RankTrace& rank) {
+  const RankTimeline& line = rank.line;
   std::map<std::pair<std::int32_t, Place>, std::int32_t> places;
   std::map<std::tuple<std::int32_t, CollectiveKind, Group, std::int64_t>, std::int32_t> seen;
   for (std::size_t c = 0; c < line.collectives.size(); ++c) {
@@ -46,7 +55,7 @@ std::map<std::pair<std::int32_t, Place>, std::int32_t> places_of(const RankTimel
     const std::int64_t elements = collective.elements.value_or(0);
     // Sizes of all-to-alls may differ between ranks.
     const bool sized = collective.kind == CollectiveKind::AllReduce;
-    const Group group = group_of(collective);
+    const Group group = group_of(rank, collective);
     auto& number = seen[{step, collective.kind, group, sized ? elements : 0}];
     places[{step, Place(collective.kind, group, sized ? elements : 0, number)}] =
         static_cast<std::int32_t>(c);
@@ -63,20 +72,29 @@ Duration own_time(const RankTrace& rank, std::int32_t collective) {
   return work.end - work.start;
 }
 
-// One rank: the shortest duration over the steps at the same place.
+// One rank: the shortest duration over the steps at the same place; of a message, over all of its size. A stage of a pipeline
+// waits at the same places in every step.
 void transfer_over_steps(RankTrace& rank) {
-  std::map<Place, Duration> shortest;
-  const auto places = places_of(rank.line);
-  for (const auto& [key, c] : places) {
-    const auto [entry, added] = shortest.emplace(key.second, own_time(rank, c));
-    if (!added) entry->second = std::min(entry->second, own_time(rank, c));
-  }
   rank.transfer.clear();
   for (std::int32_t c = 0; c < std::ssize(rank.line.collectives); ++c) {
     rank.transfer.push_back(own_time(rank, c));
   }
+  const auto places = places_of(rank);
+  const auto keep_least = [&](std::map<Place, Duration>& least, const Place& place, Duration own) {
+    const auto [entry, added] = least.emplace(place, own);
+    if (!added) entry->second = std::min(entry->second, own);
+  };
+  const auto of_size = [&](std::int32_t c) -> std::optional<Place> {
+    const TracedCollective& collective = rank.line.collectives[static_cast<std::size_t>(c)];
+    if (collective.kind != CollectiveKind::SendReceive || !collective.bytes) return std::nullopt;
+    return Place(collective.kind, {}, collective.bytes->count(), 0);
+  };
+  std::map<Place, Duration> shortest;
   for (const auto& [key, c] : places) {
-    rank.transfer[static_cast<std::size_t>(c)] = shortest.at(key.second);
+    keep_least(shortest, of_size(c).value_or(key.second), own_time(rank, c));
+  }
+  for (const auto& [key, c] : places) {
+    rank.transfer[static_cast<std::size_t>(c)] = shortest.at(of_size(c).value_or(key.second));
   }
 }
 
@@ -88,6 +106,7 @@ class Matcher {
     pair_up();
     align_clocks();
     for (MatchedCollective& matched : job_.matched) measure(matched);
+    share_shortest_messages();
     std::ranges::sort(job_.matched, {}, [&](const MatchedCollective& m) {
       return absolute(m.ranks[0], work_of(job_.ranks[m.ranks[0]], m.by_rank[0]).start);
     });
@@ -134,7 +153,7 @@ class Matcher {
   void pair_up() {
     std::map<std::pair<std::int32_t, Place>, MatchedCollective> places;
     for (std::size_t r = 0; r < job_.ranks.size(); ++r) {
-      for (const auto& [key, number] : places_of(job_.ranks[r].line)) {
+      for (const auto& [key, number] : places_of(job_.ranks[r])) {
         MatchedCollective& matched = places[key];
         matched.step = key.first;
         matched.ranks.push_back(r);
@@ -229,13 +248,38 @@ class Matcher {
       last_end = i == 0 ? end : std::max(last_end, end);
       starts.emplace_back(start);
     }
-    matched.waiting = matched.total - matched.transfer * static_cast<std::int64_t>(starts.size());
     matched.start_spread = Duration(last_start - first_start);
     matched.end_spread = Duration(last_end - first_end);
     matched.late_by = Duration(last_start) - median_or(std::move(starts), Duration{});
+    take_transfer(matched, matched.transfer);
+  }
+
+  // Of all messages of one size.
+  void share_shortest_messages() {
+    std::map<std::int64_t, Duration> shortest;
+    const auto size_of = [&](const MatchedCollective& matched) -> std::optional<std::int64_t> {
+      const TracedCollective& one = collective(matched.ranks[0], matched.by_rank[0]);
+      if (one.kind != CollectiveKind::SendReceive || !one.bytes) return std::nullopt;
+      return one.bytes->count();
+    };
+    for (const MatchedCollective& matched : job_.matched) {
+      const auto size = size_of(matched);
+      if (!size) continue;
+      const auto [entry, added] = shortest.emplace(*size, matched.transfer);
+      if (!added) entry->second = std::min(entry->second, matched.transfer);
+    }
+    for (MatchedCollective& matched : job_.matched) {
+      if (const auto size = size_of(matched)) take_transfer(matched, shortest.at(*size));
+    }
+  }
+
+  // It takes that long by itself on all ranks, the rest is waiting.
+  void take_transfer(MatchedCollective& matched, Duration transfer) {
+    matched.transfer = transfer;
+    matched.waiting = matched.total - transfer * std::ssize(matched.ranks);
     for (std::size_t i = 0; i < matched.ranks.size(); ++i) {
       job_.ranks[matched.ranks[i]].transfer[static_cast<std::size_t>(matched.by_rank[i])] =
-          matched.transfer;
+          transfer;
     }
   }
 
@@ -472,13 +516,18 @@ JobTrace make_job(std::vector<KinetoTrace> traces, const JobOptions& options) {
   std::ranges::sort(job.ranks, {}, &RankTrace::rank);
   leave_out_unread(job);
   if (job.ranks.size() > 1) leave_out_unshared(job);
-  for (RankTrace& rank : job.ranks) transfer_over_steps(rank);
+  job.pipeline = pipeline_of(job);
+  for (RankTrace& rank : job.ranks) {
+    rank.is_stage = job.pipeline.has_value();
+    transfer_over_steps(rank);
+  }
   if (job.ranks.size() > 1) {
     Matcher(job).match();
     require_one_job(job);
   }
   for (const RankTrace& rank : job.ranks) {
     for (std::size_t c = 0; c < rank.line.collectives.size(); ++c) {
+      if (rank.is_message(static_cast<std::int32_t>(c))) continue;
       const GpuWork& work = work_of(rank, static_cast<std::int32_t>(c));
       job.collective_time += work.end - work.start;
       job.waiting_time += work.end - work.start - rank.transfer[c];

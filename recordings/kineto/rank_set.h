@@ -7,9 +7,13 @@
 // A collective moves data only once its last rank has come. Its time on the wire is therefore
 //   several ranks   the shortest duration over the ranks (their ends agree, their starts do not)
 //   one rank        the shortest duration over the steps at the same place: an upper bound
-// and the rest of its duration is waiting. Of several ranks the late one is the one that started it last,
+// and the rest of its duration is waiting. Of messages the shortest of all of one size counts: a stage of a pipeline waits at the
+// same places in every step, and a host that waits late for its message ends it late. Of several ranks the late one is the one that started it last,
 // and what it was late with is the operator or annotation on which it spent most time more than the
 // median of the others since the collective before.
+//
+// A send and a receive are one where they are of the same two ranks, in order of each direction; where the traces do not tell
+// who sends to whom, as collectives are.
 //
 // Collectives of different ranks are one where step, kind, group and number in that sequence agree. A group
 // is its members: their ranks where the trace has them (in the event or in pg_config), else its name, which
@@ -24,6 +28,7 @@
 #pragma once
 
 #include "base/units.h"
+#include "recordings/kineto/pipeline.h"
 #include "recordings/kineto/rank_timeline.h"
 #include "recordings/kineto/trace.h"
 
@@ -40,6 +45,12 @@ struct RankTrace {
   std::int64_t rank = 0;           // of the file, else its place on the command line
   std::vector<Duration> transfer;  // by collective; of its duration
   Duration clock_offset{};         // to be added to this rank's absolute time
+  bool is_stage = false;           // of a pipeline: it waits for other stages in its messages
+
+  [[nodiscard]] bool is_message(std::int32_t collective) const {
+    return is_stage && line.collectives[static_cast<std::size_t>(collective)].kind ==
+                           CollectiveKind::SendReceive;
+  }
 };
 
 // One collective as all given ranks of its group saw it, two at least.
@@ -61,9 +72,10 @@ struct MatchedCollective {
 struct JobTrace {
   std::vector<RankTrace> ranks;            // by rank
   std::vector<MatchedCollective> matched;  // by time; empty for one rank
-  Duration collective_time{};              // of all collectives of all ranks
-  Duration waiting_time{};                 // of it: for slower ranks
-  std::vector<std::string> unknowns;       // what could not be found out, one line each
+  std::optional<Pipeline> pipeline;
+  Duration collective_time{};         // of all collectives of all ranks but a pipeline's messages
+  Duration waiting_time{};            // of it: for slower ranks
+  std::vector<std::string> unknowns;  // what could not be found out, one line each
   // As a file says it, else the ranks of the largest group that has a collective. Nothing: nobody says it.
   [[nodiscard]] std::optional<std::int64_t> world_size() const;
   // Where nobody says it, the number of files.

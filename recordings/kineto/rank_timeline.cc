@@ -626,10 +626,56 @@ class Joiner {
     }
   }
 
+  // Whose message it is: of events from the kernel outwards, the first that tells.
+  void take_message(TracedCollective& collective, std::int32_t number) {
+    const TraceEvent& from = event(number);
+    const Message told = message_of(trace_.name_of(from));
+    Message& message = collective.message;
+    if (message.direction == Direction::None) message.direction = told.direction;
+    if (!in_group_) in_group_ = told.peer;
+    if (from.collective == kNone) return;
+    const CollectiveArgs& args = trace_.collectives[static_cast<std::size_t>(from.collective)];
+    if (message.direction == Direction::None) {
+      message.direction = message_of(args.kind).direction;
+    }
+    if (!in_group_) in_group_ = args.peer;
+    if (!message.peer) {
+      message.peer = message.direction == Direction::Send      ? args.destination
+                     : message.direction == Direction::Receive ? args.source
+                                                               : std::nullopt;
+    }
+  }
+
+  // The peer as a rank of the job; of two ranks it is the other one.
+  void settle_message(TracedCollective& collective) {
+    Message& message = collective.message;
+    const std::vector<std::int64_t>& members = collective.members;
+    if (collective.kind != CollectiveKind::SendReceive) message = {};
+    if (message.direction == Direction::None || message.peer) return;
+    if (in_group_) {
+      const auto place = static_cast<std::size_t>(*in_group_);
+      message.peer = members.empty()          ? in_group_
+                     : place < members.size() ? std::optional(members[place])
+                                              : std::nullopt;
+    } else if (trace_.rank && members.size() == 2) {
+      message.peer = members[0] == *trace_.rank ? members[1] : members[0];
+    } else if (trace_.rank && members.empty() && trace_.world_size.value_or(0) == 2) {
+      message.peer = 1 - *trace_.rank;
+    }
+  }
+
   void describe(TracedCollective& collective) {
+    in_group_.reset();
+    describe_by_events(collective);
+    settle_message(collective);
+  }
+
+  void describe_by_events(TracedCollective& collective) {
     const GpuWork& work = line_.works[static_cast<std::size_t>(collective.work)];
     const TraceEvent& kernel = event(work.event);
     if (kernel.collective != kNone) take(collective, kernel.collective);
+    take_message(collective, work.event);
+    if (collective.call != kNone) take_message(collective, collective.call);
     if (line_.on_cpu) take_shapes(collective, kernel.shapes);
     if (line_.on_cpu && is_barrier(trace_.name_of(kernel))) {
       collective.kind = CollectiveKind::Barrier;
@@ -650,6 +696,7 @@ class Joiner {
       const bool comms = text == "record_param_comms" || text.starts_with("c10d::");
       if (!annotation && !comms) continue;
       if (event(around).collective != kNone) take(collective, event(around).collective);
+      take_message(collective, around);
       if (collective.kind == CollectiveKind::Unknown && text != "record_param_comms") {
         collective.kind = collective_kind(text.substr(text.find(':') + 1));
       }
@@ -763,7 +810,8 @@ class Joiner {
   std::string step_;  // name that was asked for
   RankTimeline line_;
   std::vector<std::string> patterns_;
-  bool takes_args_ = true;  // kernels with args of a collective are collectives
+  std::optional<std::int64_t> in_group_;  // who a message is to or from, of what is described
+  bool takes_args_ = true;                // kernels with args of a collective are collectives
   std::unordered_map<std::int64_t, std::int32_t> call_of_;  // by correlation
   std::unordered_map<std::int64_t, std::int32_t> by_external_id_;
   std::unordered_map<std::int32_t, std::int32_t> streams_;  // by the id of the file

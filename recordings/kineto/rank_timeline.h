@@ -29,6 +29,7 @@
 
 #include "base/units.h"
 #include "recordings/kineto/gpu_clock.h"
+#include "recordings/kineto/messages.h"
 #include "recordings/kineto/trace.h"
 
 #include <cstdint>
@@ -91,6 +92,7 @@ struct TracedCollective {
   std::optional<std::int64_t> group_size;
   std::string group;                  // its name, which several groups may share
   std::vector<std::int64_t> members;  // its ranks, rising; empty: unknown
+  Message message;                    // of a send or receive; its peer a rank of the job
   std::int32_t call = kNone;  // event of the operator that issued it (c10d:: or record_param_comms)
   std::int32_t place = 0;     // among the collectives of its step, from 0
 };

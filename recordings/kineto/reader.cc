@@ -378,10 +378,35 @@ class Reader {
       collective.ranks = read_ranks();
     } else if (key == "Seq") {
       collective.sequence = integer();
+    } else if (key == "Src Rank") {
+      collective.source = count();
+    } else if (key == "Dst Rank") {
+      collective.destination = count();
+    } else if (key == "Concrete Inputs" && is_of_message()) {
+      read_peer();
     } else {
       return false;
     }
     return true;
+  }
+
+  [[nodiscard]] bool is_of_message() const {
+    const std::string_view name = names_.text(draft_.event.name);
+    return name == "c10d::send" || name == "c10d::recv_";
+  }
+
+  // ["", "", "1", "0"]: tensors, group, rank, tag.
+  void read_peer() {
+    if (json_.kind() != JsonKind::Array) return json_.skip();
+    json_.enter_array();
+    for (int place = 0; json_.next_element(); ++place) {
+      if (place != 2) {
+        json_.skip();
+        continue;
+      }
+      draft_.collective.peer = count();
+      draft_.has_collective |= draft_.collective.peer.has_value();
+    }
   }
 
   void read_arg(std::string_view key) {

@@ -63,6 +63,9 @@ struct CollectiveArgs {
   std::optional<std::int64_t> in_elements, out_elements;
   std::optional<std::int64_t> group_size;
   std::optional<std::int64_t> sequence;
+  std::optional<std::int64_t> source, destination;  // of a message, ranks of the job
+  std::optional<std::int64_t>
+      peer;  // of c10d::send and c10d::recv_, in the group: a concrete input
 };
 
 // Input Dims and Input type of an operator, as far as they are lists of numbers and words.

@@ -119,7 +119,7 @@ function runSection(run) {
 }
 
 const exposedWords = {
-  host_us: ["--idle", "exposed: the host was late"], straggler_us: ["--stall-4", "exposed: another rank was late"], launch_order_us: ["--stall-2", "exposed: launch order"],
+  host_us: ["--idle", "exposed: the host was late"], straggler_us: ["--stall-4", "exposed: another rank was late"], bubble_us: ["--stall-4", "exposed: another stage was late"], launch_order_us: ["--stall-2", "exposed: launch order"],
   bucket_closed_late_us: ["--stall-3", "exposed: the bucket closed late"], serialised_us: ["--stall-2", "exposed: backward waited for it"],
   no_prefetch_us: ["--stall-3", "exposed: gathered when needed"], link_us: ["--stall", "exposed: the link"],
 };

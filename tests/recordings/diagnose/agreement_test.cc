@@ -173,7 +173,7 @@ TEST(AgreementTest, AFreeNetworkAndAFreeHostGiveWhatTheImportedFileSays) {
     for (const WhatIf& what_if : rank.forecast.what_ifs) {
       if (what_if.change == change) return what_if.gain.middle;
     }
-    return Duration::min();
+    return Duration{};  // what would end nothing is not among them
   };
   Forecast no_network(imported.workload, imported.profile, Network::TakesNoTime);
   EXPECT_LE(share(now - no_network.step(ends, InFlight::Any) - gain(Change::NoNetwork), now),
