@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <numeric>
 #include <span>
 #include <string_view>
@@ -28,6 +27,7 @@
 #include "recordings/diagnose/step_traces.h"
 #include "recordings/diagnose/words.h"
 #include "recordings/kineto/rank_set.h"
+#include "recordings/kineto/trace_folder.h"
 
 namespace dovetail::cli {
 namespace {
@@ -433,28 +433,6 @@ void print_list(std::ostream& out, const char* title, const std::vector<std::str
 
 }  // namespace
 
-std::vector<std::string> trace_files(const std::vector<std::string>& given) {
-  namespace fs = std::filesystem;
-  std::vector<std::string> files;
-  for (const std::string& path : given) {
-    std::error_code unreadable;
-    if (!fs::is_directory(path, unreadable)) {
-      files.push_back(path);
-      continue;
-    }
-    const std::size_t before = files.size();
-    for (const fs::directory_entry& entry : fs::directory_iterator(path, unreadable)) {
-      const std::string name = entry.path().string();
-      if (name.ends_with(".json") || name.ends_with(".json.gz")) files.push_back(name);
-    }
-    if (files.size() == before) {
-      throw InputError(path + ": a folder without traces (*.json, *.json.gz)");
-    }
-    std::sort(files.begin() + static_cast<std::ptrdiff_t>(before), files.end());
-  }
-  return files;
-}
-
 JobTrace load_traces(const std::vector<std::string>& files, const imports::JobOptions& wanted) {
   auto traces = attempt([&] { return imports::load_job(files, wanted); });
   if (!traces) refuse_as(traces.error, files, "kineto");
@@ -464,7 +442,8 @@ JobTrace load_traces(const std::vector<std::string>& files, const imports::JobOp
 void diagnose(const DiagnoseOptions& options, std::ostream& out) {
   const frameworks::Framework& framework =
       frameworks::parse_framework("--framework", options.framework, frameworks::has_settings);
-  const std::vector<std::string> traces = trace_files(options.files);
+  const imports::TraceFiles found = imports::find_traces(options.files);
+  const std::vector<std::string>& traces = found.files;
   std::vector<NamedFile> inputs;
   for (const std::string& file : traces) inputs.push_back({"input", file});
   require_outputs(
@@ -474,7 +453,8 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
   wanted.join.collective_patterns = options.collective_patterns;
   wanted.join.step = options.step;
   const JobTrace job = load_traces(traces, wanted);
-  const Diagnosis diagnosis = diagnose::diagnose(job, framework);
+  Diagnosis diagnosis = diagnose::diagnose(job, framework);
+  diagnosis.notes.insert(diagnosis.notes.begin(), found.notes.begin(), found.notes.end());
   std::string json = diagnosis_json(job, diagnosis);
   std::vector<NewFile> files;
   if (!options.trace.empty()) {

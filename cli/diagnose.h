@@ -28,10 +28,6 @@ struct DiagnoseOptions {
   PageOptions page;
 };
 
-// Files as they are given, and in place of a folder its *.json and *.json.gz, in the order of their names. Throws InputError
-// for a folder without any.
-std::vector<std::string> trace_files(const std::vector<std::string>& given);
-
 // Throws InputError, with the way on where a file looks like one of another format.
 imports::JobTrace load_traces(const std::vector<std::string>& files,
                               const imports::JobOptions& wanted);

@@ -15,6 +15,7 @@
 #include "recordings/diagnose/what_if.h"
 #include "recordings/diagnose/words.h"
 #include "recordings/diagnose/workload.h"
+#include "recordings/kineto/trace_folder.h"
 #include "recordings/parameters.h"
 
 namespace dovetail::cli {
@@ -125,7 +126,8 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
     throw InputError(
         "import kineto: --parameters names the gradients of the workload: give -o FILE, too");
   }
-  const std::vector<std::string> files = trace_files(options.files);
+  const imports::TraceFiles found = imports::find_traces(options.files);
+  const std::vector<std::string>& files = found.files;
   std::vector<NamedFile> inputs;
   for (const std::string& file : files) inputs.push_back({"input", file});
   if (!options.parameters.empty()) inputs.push_back({"the parameters", options.parameters});
@@ -156,7 +158,7 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
   }
   print_traced_figures(out, job);
   print_buckets(out, job.ranks.front());
-  std::vector<std::string> notes;
+  std::vector<std::string> notes = found.notes;
   for (const RankTrace& rank : job.ranks) {
     for (const std::string& problem : rank.trace.problems) {
       notes.push_back(rank.trace.file + ": " + problem);

@@ -19,8 +19,34 @@
 
 namespace dovetail::imports {
 
+namespace {
+
+// How a file begins that some other packer wrote, and what unpacks it.
+struct Packer {
+  std::string_view begins;
+  std::size_t at;
+  const char* what;
+  const char* how;  // with the file's name behind it
+};
+constexpr std::array kPackers = {
+    Packer{std::string_view("PK\x03\x04", 4), 0, "a zip archive", "unzip "},
+    Packer{std::string_view("\xFD"
+                            "7zXZ\0",
+                            6),
+           0, "packed by xz", "xz -d "},
+    Packer{std::string_view("\x28\xB5\x2F\xFD", 4), 0, "packed by zstd", "zstd -d "},
+    Packer{std::string_view("BZh", 3), 0, "packed by bzip2", "bzip2 -d "},
+    Packer{std::string_view("7z\xBC\xAF", 4), 0, "a 7z archive", "7z x "},
+    Packer{std::string_view("ustar", 5), 257, "a tar archive", "tar -xf "},
+};
+
+constexpr bool is_gzip_head(std::string_view bytes) { return bytes.starts_with("\x1f\x8b"); }
+
+}  // namespace
+
 struct ByteSource::State {
   std::string name;
+  std::unique_ptr<State> below;  // of gzip within gzip: the outer one
   ByteLimits limits;
   int fd = -1;              // of a file
   std::string_view memory;  // otherwise
@@ -34,6 +60,8 @@ struct ByteSource::State {
   std::int64_t bytes_in = 0;
   std::int64_t bytes_out = 0;
   std::string damage;
+  std::array<char, 512> first{};
+  std::string_view pending;  // of `first`: not yet handed out
 
   State() = default;
   State(const State&) = delete;
@@ -50,7 +78,9 @@ struct ByteSource::State {
   // Makes `ahead` longer than nothing, unless the file is at its end.
   void fill() {
     if (!ahead.empty()) return;
-    if (fd < 0) {
+    if (below != nullptr) {
+      ahead = {packed.data(), below->is_over() ? 0 : below->read(packed)};
+    } else if (fd < 0) {
       const std::size_t size = std::min(memory.size(), packed.size());
       ahead = {memory.data(), size};
       memory.remove_prefix(size);
@@ -67,12 +97,31 @@ struct ByteSource::State {
 
   void begin() {
     fill();
-    is_gzip = ahead.size() >= 2 && ahead[0] == '\x1f' && ahead[1] == '\x8b';
-    if (!is_gzip) return;
+    is_gzip = is_gzip_head({ahead.data(), ahead.size()});
+    if (!is_gzip) return refuse_packed({ahead.data(), ahead.size()});
     constexpr int kGzipWindow = 15 + 16;  // zlib: the largest window, with gzip's header
     if (::inflateInit2(&inflater, kGzipWindow) != Z_OK) fail("cannot be unpacked: zlib refuses");
     inflater_ready = true;
     in_member = true;
+    look_inside();
+  }
+
+  // The first bytes of what is packed, which are handed out first.
+  void look_inside() {
+    std::size_t held = 0;
+    while (held < first.size() && !ended) {
+      held += inflate_once(std::span(first).subspan(held));
+    }
+    pending = {first.data(), held};
+    if (!is_gzip_head(pending)) refuse_packed(pending);
+  }
+
+  void refuse_packed(std::string_view begin) const {
+    for (const Packer& packer : kPackers) {
+      if (begin.size() < packer.at || !begin.substr(packer.at).starts_with(packer.begins)) continue;
+      fail(std::string(packer.what) + ", which is not read: " + packer.how + name +
+           " and give what is in it");
+    }
   }
 
   std::size_t read_plain(std::span<char> into) {
@@ -130,10 +179,15 @@ struct ByteSource::State {
     }
   }
 
+  [[nodiscard]] bool is_over() const { return ended && pending.empty(); }
+
   std::size_t read(std::span<char> into) {
     if (into.size() > (1U << 30)) into = into.first(1U << 30);
     std::size_t size = 0;
-    if (!is_gzip) {
+    if (!pending.empty()) {
+      size = pending.copy(into.data(), into.size());
+      pending.remove_prefix(size);
+    } else if (!is_gzip) {
       size = read_plain(into);
       ended = size == 0;
     } else {
@@ -145,7 +199,19 @@ struct ByteSource::State {
   }
 };
 
-ByteSource::ByteSource(std::unique_ptr<State> state) : state_(std::move(state)) { state_->begin(); }
+ByteSource::ByteSource(std::unique_ptr<State> state) : state_(std::move(state)) {
+  constexpr int kMostLevels = 4;
+  state_->begin();
+  for (int level = 1; is_gzip_head(state_->pending); ++level) {
+    if (level == kMostLevels) state_->fail("gzip within gzip, over and over: unpack it");
+    auto inner = std::make_unique<State>();
+    inner->name = state_->name;
+    inner->limits = state_->limits;
+    inner->below = std::move(state_);
+    state_ = std::move(inner);
+    state_->begin();
+  }
+}
 ByteSource::ByteSource(ByteSource&&) noexcept = default;
 ByteSource& ByteSource::operator=(ByteSource&&) noexcept = default;
 ByteSource::~ByteSource() = default;
@@ -154,7 +220,9 @@ ByteSource ByteSource::file(const std::string& path, const ByteLimits& limits) {
   auto state = std::make_unique<State>();
   state->name = path;
   state->limits = limits;
-  state->fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool is_standard_input = path == "-";
+  if (is_standard_input) state->name = "standard input";
+  state->fd = is_standard_input ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (state->fd < 0) state->fail(std::string("cannot be read: ") + std::strerror(errno));
   struct stat status {};
   if (::fstat(state->fd, &status) == 0 && S_ISDIR(status.st_mode)) {
@@ -172,9 +240,13 @@ ByteSource ByteSource::memory(std::string name, std::string_view bytes, const By
 }
 
 std::size_t ByteSource::read(std::span<char> into) {
-  return state_->ended ? 0 : state_->read(into);
+  return state_->is_over() ? 0 : state_->read(into);
 }
-const std::string& ByteSource::damage() const { return state_->damage; }
+const std::string& ByteSource::damage() const {
+  const State* state = state_.get();
+  while (state->damage.empty() && state->below != nullptr) state = state->below.get();
+  return state->damage;
+}
 const std::string& ByteSource::name() const { return state_->name; }
 std::int64_t ByteSource::unpacked() const { return state_->bytes_out; }
 

@@ -4,7 +4,8 @@
 //   while (const std::size_t size = source.read(buffer)) ...
 //
 // Plain or gzip is decided by the first two bytes, not by the name; several gzip members in a row
-// are one stream, as gzip itself has it. Memory: 256 KiB, whatever the file holds. A file that
+// are one stream, as gzip itself has it, and gzip within gzip is unpacked, too. What other packers wrote (zip, tar, xz, zstd, bzip2)
+// is refused with the command that unpacks it. Memory: 256 KiB, whatever the file holds. A file that
 // unpacks to more than the limit, or 200 times its own size beyond the first 64 MiB, is refused: it
 // was made to fill a disk, not by a profiler (whose traces shrink 10 to 30 times).
 //
@@ -33,7 +34,7 @@ struct ByteLimits {
 
 class ByteSource {
  public:
-  // Throws InputError "PATH: cannot be read: REASON".
+  // "-" is standard input. Throws InputError "PATH: cannot be read: REASON", or one that names another packer.
   static ByteSource file(const std::string& path, const ByteLimits& limits);
   // Bytes in memory, which must outlive the source; `name` stands for the file in messages.
   static ByteSource memory(std::string name, std::string_view bytes, const ByteLimits& limits);

@@ -73,6 +73,7 @@ class IterationFinder {
       find_windows([&](std::string_view name) { return is_called(name, asked); });
       if (windows_.empty()) refuse(asked);
     }
+    mark_gaps();
     join_accumulating_windows();
     for (const TracedStep& window : windows_) add_pieces_of(window);
     return std::move(found_);
@@ -304,6 +305,29 @@ class IterationFinder {
     }
   }
 
+  // Numbers that are not in the file: the next window is not the next step. The profiler counts by one, others by whatever they do.
+  void mark_gaps() {
+    const bool counts_by_one =
+        !windows_.empty() && windows_.front().name.starts_with(kProfilerStep);
+    std::int64_t stride = counts_by_one ? 1 : 0;
+    for (std::size_t w = 0; w + 1 < windows_.size() && !counts_by_one; ++w) {
+      const std::int64_t apart = windows_[w + 1].number - windows_[w].number;
+      if (apart > 0) stride = stride == 0 ? apart : std::min(stride, apart);
+    }
+    std::int64_t gaps = 0;
+    for (std::size_t w = 0; w + 1 < windows_.size(); ++w) {
+      const std::int64_t apart = windows_[w + 1].number - windows_[w].number;
+      windows_[w].is_before_gap = apart < 0 || (stride > 0 && apart > stride);
+      if (!windows_[w].is_before_gap || ++gaps > 3) continue;
+      found_.notes.push_back("between " + windows_[w].name + " and " + windows_[w + 1].name +
+                             " steps are not in the file: the first takes what it took by itself");
+    }
+    if (gaps > 3) {
+      found_.notes.push_back("steps are not in the file behind " + std::to_string(gaps - 3) +
+                             " more");
+    }
+  }
+
   [[noreturn]] void refuse(const std::string& asked) const {
     std::map<std::string_view, std::int64_t> seen;
     for (const TraceEvent& now : trace_.events) {
@@ -344,9 +368,16 @@ class IterationFinder {
       } else {
         TracedStep& whole = joined.back();
         whole.end = window.end;
+        whole.is_before_gap = window.is_before_gap;
         if (ends) whole.name += " to " + window.name;
       }
       is_open = !ends;
+      // The rest of what accumulates is not in the file.
+      if (is_open && joined.back().is_before_gap) {
+        is_open = false;
+        joined.pop_back();
+        if (!joined.empty()) joined.back().is_before_gap = true;
+      }
     }
     if (is_open && joined.size() > 1) joined.pop_back();
     windows_ = std::move(joined);
@@ -464,6 +495,7 @@ class IterationFinder {
       step.start = pieces[i].begin;
       step.end = pieces[i].end;
       step.updates = pieces[i].has_optimizer;
+      step.is_before_gap = window.is_before_gap && i + 1 == pieces.size();
       found_.steps.push_back(std::move(step));
     }
     if (has_cut_note_) return;

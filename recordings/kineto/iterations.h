@@ -14,6 +14,9 @@
 // not. Passes that reduce nothing (no_sync) belong to the next one that does. A window whose passes do not
 // repeat (two models in turn, once) stays whole.
 //
+// Windows whose numbers are not those of steps that follow each other have a gap between them: the period of the one before is not
+// known (step_figures.h).
+//
 // Where the profiler steps with each micro-step, those up to one that reduces are one step.
 //
 // A backward pass: autograd's functions, until forward launches kernels again. In a trace without autograd

@@ -7,6 +7,7 @@
 #include "base/count.h"
 #include "base/error.h"
 #include "base/statistics.h"
+#include "recordings/kineto/one_run.h"
 
 #include <algorithm>
 #include <map>
@@ -515,7 +516,10 @@ JobTrace make_job(std::vector<KinetoTrace> traces, const JobOptions& options) {
   check_one_job(job);
   std::ranges::sort(job.ranks, {}, &RankTrace::rank);
   leave_out_unread(job);
-  if (job.ranks.size() > 1) leave_out_unshared(job);
+  if (job.ranks.size() > 1) {
+    require_one_run(job);
+    leave_out_unshared(job);
+  }
   job.pipeline = pipeline_of(job);
   for (RankTrace& rank : job.ranks) {
     rank.is_stage = job.pipeline.has_value();
@@ -524,6 +528,7 @@ JobTrace make_job(std::vector<KinetoTrace> traces, const JobOptions& options) {
   if (job.ranks.size() > 1) {
     Matcher(job).match();
     require_one_job(job);
+    require_one_time(job);
   }
   for (const RankTrace& rank : job.ranks) {
     for (std::size_t c = 0; c < rank.line.collectives.size(); ++c) {

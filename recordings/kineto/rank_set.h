@@ -88,7 +88,7 @@ struct JobOptions {
 };
 
 // Throws InputError: a file that cannot be read, two files of one rank, files of different jobs (world sizes contradict
-// each other or the ranks, or nothing says that it is one job).
+// each other or the ranks, or nothing says that it is one job) or of different runs of one (one_run.h).
 JobTrace load_job(const std::vector<std::string>& files, const JobOptions& options);
 // The same of traces that are there already.
 JobTrace make_job(std::vector<KinetoTrace> traces, const JobOptions& options);

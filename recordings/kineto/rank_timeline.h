@@ -103,7 +103,7 @@ struct TracedStep {
   std::int64_t number = 0;
   Instant start, end;               // on the host
   std::vector<std::int32_t> works;  // in launch order
-  bool is_before_gap = false;       // the step behind it was left out
+  bool is_before_gap = false;       // the step behind it was left out, or is not in the file
   bool updates = false;             // the optimizer steps in it, as far as the trace says
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "recordings/kineto/rank_set.h"
+#include "tests/recordings/kineto/made_events.h"
 #include "tests/recordings/kineto/made_trace.h"
 #include "tests/recordings/kineto/traces.h"
 #include "tests/support/errors.h"
@@ -195,6 +196,71 @@ TEST(GroupsTest, StepsAreThoseThatAllRanksHave) {
     EXPECT_EQ(rank.line.steps[0].name, "ProfilerStep#4");
   }
   EXPECT_EQ(job.matched.size(), 6U);
+}
+
+// --- one run ---------------------------------------------------------------------------------------------------
+
+// Steps of 10 ms with three all-reduces of the given elements, in the middle and at the end.
+struct Run {
+  std::string base_ns = "1790857026000000000";
+  int first_step = 3;
+  std::vector<int> elements = {1 << 20, 1 << 20, 1 << 18};
+  std::vector<double> begins = {1000, 11'000, 21'000};  // of steps
+};
+
+KinetoTrace rank_of(const Run& run, int rank) {
+  testing::MadeEvents events;
+  events.rank = rank;
+  events.world = 2;
+  events.base_ns = run.base_ns;
+  for (std::size_t n = 0; n < run.begins.size(); ++n) {
+    double at = run.begins[n];
+    events.step(run.first_step + static_cast<int>(n), at, 9900);
+    for (const int elements : run.elements) {
+      events.kernel("gemm", 7, at + 50, 1500, events.launch(1, at + 10));
+      events.kernel("ncclDevKernel_AllReduce_Sum_f32", 20, at + 1551, 1000,
+                    events.launch(1, at + 20),
+                    R"("Collective name":"allreduce","dtype":"Float","Group size":2,)"
+                    R"("Process Group Name":"0","Process Group Ranks":"[0, 1]","In msg nelems":)" +
+                        std::to_string(elements));
+      at += 2600;
+    }
+  }
+  return testing::read_text(events.text());
+}
+
+std::string refusal_of(const Run& one, const Run& other) {
+  std::vector<KinetoTrace> traces;
+  traces.push_back(rank_of(one, 0));
+  traces.push_back(rank_of(other, 1));
+  return error_of([&] { make_job(std::move(traces), {}); });
+}
+
+TEST(OneRunTest, FilesOfOneRunAreTaken) {
+  std::vector<KinetoTrace> traces;
+  traces.push_back(rank_of({}, 0));
+  traces.push_back(rank_of({.begins = {1200, 11'100, 21'050}}, 1));
+  EXPECT_EQ(make_job(std::move(traces), {}).matched.size(), 9U);
+}
+
+TEST(OneRunTest, FilesOfDifferentRunsAreRefusedWithWhatDiffers) {
+  // A day later; two numbered windows; another model or another bucket size; steps that drift apart.
+  EXPECT_THAT(refusal_of({}, {.base_ns = "1790943426000000000"}),
+              HasSubstr("begin 24 hours apart"));
+  EXPECT_THAT(refusal_of({}, {.first_step = 13}),
+              HasSubstr("rank 0 has steps 3 to 5, rank 1 has steps 13 to 15"));
+  EXPECT_THAT(refusal_of({}, {.elements = {1 << 21, 1 << 21, 1 << 21}}),
+              HasSubstr("all-reduces of one group differ in size (rank 0 has 3 a step, the largest "
+                        "4 MiB; rank 1 has 3 a step, the largest 8 MiB)"));
+  EXPECT_THAT(refusal_of({}, {.elements = {1 << 22}}), HasSubstr("differ in size"));
+  EXPECT_THAT(refusal_of({}, {.begins = {1000, 21'000, 41'000}}),
+              HasSubstr("apart with their clocks put together"));
+}
+
+// Clocks that count from when a machine started may differ by days; an all-reduce that one rank lost is no other run.
+TEST(OneRunTest, WhatMayDifferWithinARunDoes) {
+  EXPECT_EQ(refusal_of({.base_ns = "1000000000000"}, {.base_ns = "900000000000000"}), "");
+  EXPECT_EQ(refusal_of({}, {.elements = {1 << 20, 1 << 20}}), "");
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ class MadeEvents {
  public:
   int rank = 0, world = 8;
   std::string backend = "nccl";
+  std::string base_ns = "0";  // baseTimeNanoseconds
 
   void event(const std::string& category, const std::string& name, int thread, double start,
              double duration, const std::string& args = "") {
@@ -54,7 +55,8 @@ class MadeEvents {
     return R"({"deviceProperties":[)" +
            std::string(backend == "nccl" ? R"({"id":0,"name":"NVIDIA H100 80GB HBM3"})" : "") +
            R"(],"distributedInfo":{"backend":")" + backend + R"(","rank":)" + std::to_string(rank) +
-           R"(,"world_size":)" + std::to_string(world) + R"(},"traceEvents":[)" + text_ + "]}";
+           R"(,"world_size":)" + std::to_string(world) + R"(},"baseTimeNanoseconds":)" + base_ns +
+           R"(,"traceEvents":[)" + text_ + "]}";
   }
 
  private:

@@ -4,13 +4,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "recordings/kineto/json_stream.h"
 #include "recordings/kineto/step_figures.h"
+#include "recordings/kineto/trace_folder.h"
 #include "tests/recordings/kineto/traces.h"
+#include "tests/support/errors.h"
 #include "tests/support/gzip.h"
 
 namespace dovetail::imports {
@@ -47,6 +54,96 @@ TEST(KinetoReaderTest, TimesAreExactNanoseconds) {
   EXPECT_EQ(nanoseconds_of("-Infinity"), std::nullopt);
   EXPECT_EQ(nanoseconds_of("9223372036854775808"), std::nullopt);
   EXPECT_EQ(nanoseconds_of("1e300"), std::nullopt);
+}
+
+TEST(KinetoReaderTest, GzipWithinGzipIsUnpacked) {
+  const std::string text = "[" + event(R"("ts":1,"dur":1)") + "]";
+  EXPECT_EQ(read_text(gzipped(gzipped(text))).events.size(), 1U);
+  EXPECT_EQ(read_text(gzipped(gzipped(text + std::string(100'000, ' ')))).events.size(), 1U);
+  std::string deep = text;
+  for (int level = 0; level < 6; ++level) deep = gzipped(deep);
+  EXPECT_THAT(refusal(deep), HasSubstr("over and over"));
+}
+
+// Others name what unpacks them, also within gzip.
+TEST(KinetoReaderTest, OtherPackersAreNamed) {
+  const std::string tar = std::string(257, 'x') + "ustar" + std::string(250, '\0');
+  for (const auto& [bytes, how] : std::vector<std::pair<std::string, std::string>>{
+           {std::string("PK\x03\x04zzzz"), "a zip archive, which is not read: unzip trace.json"},
+           {std::string("\xFD"
+                        "7zXZ\0\0",
+                        7),
+            "xz -d trace.json"},
+           {std::string("\x28\xB5\x2F\xFD\x04"), "zstd -d trace.json"},
+           {std::string("BZh91AY"), "bzip2 -d trace.json"},
+           {tar, "tar -xf trace.json"}}) {
+    EXPECT_THAT(refusal(bytes), HasSubstr(how));
+    EXPECT_THAT(refusal(gzipped(bytes)), HasSubstr(how));
+  }
+}
+
+class TraceFolderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ =
+        std::filesystem::temp_directory_path() / ("dovetail_traces_" + std::to_string(::getpid()));
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void write(const std::string& name, const std::string& text = R"({"traceEvents":[]})") {
+    std::filesystem::create_directories((folder_ / name).parent_path());
+    write_file((folder_ / name).string(), text);
+  }
+  // Names below the folder.
+  std::vector<std::string> found() {
+    notes_.clear();
+    std::vector<std::string> names;
+    TraceFiles files = find_traces({folder_.string()});
+    for (const std::string& file : files.files) {
+      names.push_back(std::filesystem::relative(file, folder_).string());
+    }
+    notes_ = files.notes;
+    return names;
+  }
+
+  std::filesystem::path folder_;
+  std::vector<std::string> notes_;
+};
+
+TEST_F(TraceFolderTest, OtherFilesAreLeftOutAndNamed) {
+  write("rank1.json");
+  write("rank0.json.gz", gzipped("[\n" + event(R"("ts":1,"dur":1)") + "]"));
+  write("summary.json", R"({"loss":1})");
+  write("notes.txt", "x");
+  EXPECT_THAT(found(), ElementsAre("rank0.json.gz", "rank1.json"));
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("summary.json, which does not begin as a trace does")));
+}
+
+TEST_F(TraceFolderTest, AFolderARankIsAJob) {
+  write("rank_0/trace.json");
+  write("rank_1/trace.json");
+  write("rank_10/trace.json");
+  write("logs/out.json", "{}");
+  EXPECT_THAT(found(), ElementsAre("rank_0/trace.json", "rank_1/trace.json", "rank_10/trace.json"));
+}
+
+// As torchtitan writes them: two windows of one run are not one job.
+TEST_F(TraceFolderTest, OfSeveralIterationsTheLastIsRead) {
+  for (const std::string iteration : {"10", "9", "100"}) {
+    write("iteration_" + iteration + "/rank0_trace.json");
+    write("iteration_" + iteration + "/rank1_trace.json");
+  }
+  EXPECT_THAT(found(),
+              ElementsAre("iteration_100/rank0_trace.json", "iteration_100/rank1_trace.json"));
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("of 3 folders iteration_N")));
+}
+
+TEST_F(TraceFolderTest, AFolderWithoutTracesIsRefused) {
+  write("a/b/c/d/e/deep.json");
+  EXPECT_THAT(dovetail::testing::error_of([&] { find_traces({folder_.string()}); }),
+              HasSubstr("a folder without traces"));
 }
 
 TEST(KinetoReaderTest, AnEventWithoutAFiniteTimeIsLeftOut) {

@@ -12,6 +12,7 @@
 #include "recordings/kineto/ddp_buckets.h"
 #include "recordings/kineto/gpu_clock.h"
 #include "recordings/kineto/step_figures.h"
+#include "tests/recordings/kineto/made_events.h"
 #include "tests/recordings/kineto/made_trace.h"
 #include "tests/recordings/kineto/traces.h"
 
@@ -131,6 +132,53 @@ TEST(IterationsTest, AnnotationsMayBeAskedForByName) {
 }
 
 // Four iterations, and step() called once behind the loop.
+// Of steps that the annotations number, which are followed by the next one.
+std::vector<bool> gaps_of(const std::string& name, const std::vector<int>& numbers) {
+  testing::MadeEvents events;
+  double at = 1000;
+  for (const int number : numbers) {
+    events.event("user_annotation", name + std::to_string(number), 1, at, 900);
+    events.kernel("gemm", 7, at + 100, 500, events.launch(1, at + 10));
+    at += 1000;
+  }
+  JobOptions options;
+  options.join.step = name.starts_with("ProfilerStep") ? "" : "Iteration";
+  std::vector<KinetoTrace> traces;
+  traces.push_back(testing::read_text(events.text()));
+  const JobTrace job = make_job(std::move(traces), options);
+  std::vector<bool> gaps;
+  for (const TracedStep& step : job.ranks[0].line.steps) gaps.push_back(step.is_before_gap);
+  return gaps;
+}
+
+TEST(IterationsTest, NumbersThatAreMissingEndAPeriod) {
+  using Gaps = std::vector<bool>;
+  EXPECT_EQ(gaps_of("ProfilerStep#", {3, 4, 5}), Gaps({false, false, false}));
+  EXPECT_EQ(gaps_of("ProfilerStep#", {3, 6}), Gaps({true, false}));
+  EXPECT_EQ(gaps_of("ProfilerStep#", {3, 6, 7, 9}), Gaps({true, false, true, false}));
+  EXPECT_EQ(gaps_of("ProfilerStep#", {5, 6, 2, 3}), Gaps({false, true, false, false}));
+  // Others may count by twos.
+  EXPECT_EQ(gaps_of("Iteration ", {2, 4, 6}), Gaps({false, false, false}));
+  EXPECT_EQ(gaps_of("Iteration ", {2, 4, 10}), Gaps({false, true, false}));
+}
+
+// Steps 4 and 5 are not in the file: a step takes 21.64 ms, and the GPU waits for no host.
+TEST(IterationsTest, AStepBeforeAGapTakesWhatItTookByItself) {
+  const JobTrace job = load_job({testing::trace_file("reported/two-steps-apart.json.gz")}, {});
+  std::vector<StepBounds> bounds;
+  for (const TracedStep& step : job.ranks[0].line.steps) {
+    StepBounds now{step.start, step.end, {}, {}, step.is_before_gap};
+    for (const std::int32_t number : step.works) {
+      const GpuWork& work = job.ranks[0].line.works[static_cast<std::size_t>(number)];
+      if (work.stream != job.ranks[0].line.compute_stream) continue;
+      now.first = std::min(now.first.value_or(work.start), work.start);
+      now.last = std::max(now.last.value_or(work.end), work.end);
+    }
+    bounds.push_back(now);
+  }
+  for (const Duration period : periods(bounds)) EXPECT_NEAR(to_us(period), 21638, 20);
+}
+
 TEST(IterationsTest, AWindowWithSeveralIterationsIsCut) {
   std::string text = testing::text({.steps = 4, .step_name = ""});
   const std::string open = R"("traceEvents":[)";
