@@ -7,8 +7,52 @@
 #include "base/units.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace dovetail::imports {
+namespace {
+
+using Entries = std::span<const SequenceEntry>;
+
+std::int64_t bytes_of(Entries entries) {
+  std::int64_t bytes = 0;
+  for (const SequenceEntry& entry : entries) bytes += entry.bytes;
+  return bytes;
+}
+
+bool holds_entry(Entries entries, const SequenceEntry& wanted) {
+  return std::ranges::find(entries, wanted) != entries.end();
+}
+
+// Parameters that a step shards are gathered and their gradients scattered, with the same sizes: one without the other is
+// half a step.
+bool lacks_its_other_half(Entries step, Entries before) {
+  for (const auto& [one, other] :
+       {std::pair("reduce-scatter", "all-gather"), std::pair("all-gather", "reduce-scatter")}) {
+    const auto is_other = [&other = other](const SequenceEntry& entry) {
+      return entry.what == other;
+    };
+    if (std::ranges::any_of(step, is_other)) continue;
+    for (const SequenceEntry& entry : step) {
+      if (entry.what == one && holds_entry(before, {other, entry.bytes})) return true;
+    }
+  }
+  return false;
+}
+
+// Whether the end of a sequence, which repeats `step` and comes behind `before`, is what a job repeats, and not the end of its only step.
+bool is_a_step(Entries step, Entries repeated, Entries before) {
+  const std::int64_t all = bytes_of(before) + bytes_of(repeated);
+  if (all > 0 && bytes_of(repeated) < all / 5 * 2) return false;
+  if (lacks_its_other_half(step, before)) return false;
+  if (before.size() <= step.size()) return true;
+  if (!std::ranges::search(before, step).empty()) return true;
+  const auto alike = std::ranges::count_if(
+      before, [&](const SequenceEntry& entry) { return holds_entry(step, entry); });
+  return alike * 2 <= std::ssize(before);
+}
+
+}  // namespace
 
 std::size_t period_of(std::span<const SequenceEntry> entries) {
   constexpr std::size_t kLongest = 4096;
@@ -23,6 +67,10 @@ std::size_t period_of(std::span<const SequenceEntry> entries) {
       ++holds;
     }
     if (holds < 2 * period || holds <= most) continue;
+    if (!is_a_step(entries.last(period), entries.last(holds),
+                   entries.first(entries.size() - holds))) {
+      continue;
+    }
     best = period;
     most = holds;
     if (holds == entries.size()) break;
