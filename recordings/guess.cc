@@ -49,6 +49,14 @@ constexpr std::array kUnread = {
         "is PyTorch's execution trace, which has no times: give the profiler's trace of the same "
         "run (export_chrome_trace), dovetail diagnose TRACE; or join the two by chakra_trace_link "
         "and chakra_converter, dovetail import chakra STEP.et --ranks N"},
+    Unread{"Job summary\n===",
+           "is the report of ncclras, the state of a running job without times: give a profiler's "
+           "trace, dovetail "
+           "diagnose TRACE, or NCCL's log (NCCL_DEBUG=INFO), dovetail import nccl-log LOG"},
+    Unread{"# OSU MPI",
+           "is the output of OSU's micro-benchmarks, which measure MPI: run nccl-tests on the same "
+           "ranks, dovetail "
+           "import nccl-tests LOG"},
     Unread{"\"rocprofiler-sdk-tool\"",
            "is the JSON of rocprofiler-sdk (rocprofv3), which is not read: record with "
            "torch.profiler, whose trace has ROCm's kernels, dovetail diagnose TRACE"},

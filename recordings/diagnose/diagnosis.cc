@@ -203,6 +203,7 @@ imports::Unrecognised unrecognised_of(const JobTrace& job) {
   imports::Unrecognised all;
   for (const RankTrace& rank : job.ranks) {
     const imports::Unrecognised& one = rank.line.unrecognised;
+    all.recorder = one.recorder;
     all.launches += one.launches;
     all.unread.flows += one.unread.flows;
     for (const auto& [library, calls] : one.device_libraries) {

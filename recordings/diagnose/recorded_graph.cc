@@ -575,7 +575,8 @@ class Builder {
     const step::NodeId self = append(node, draft.origin, edges);
     draft_node(draft) = self;
     result_.node_of_work[static_cast<std::size_t>(draft.work)] = self;
-    const bool in_step = now.step != kNone && (draft.launch != kNone || line_.is_whole_trace);
+    const bool in_step = now.step != kNone && (draft.launch != kNone || line_.is_whole_trace ||
+                                               trace_.steps_are_on_device);
     if (in_step) result_.works[static_cast<std::size_t>(now.step)].push_back(self);
     if (!before || now.end >= before->end) before = {self, now.end};
   }

@@ -300,6 +300,18 @@ std::string no_work_sentence(const imports::Unrecognised& seen) {
     return "no GPU work with a time: of " + std::to_string(seen.unread.without_time) +
            " pieces of it start or duration is no number";
   }
+  if (seen.recorder == "JAX's profiler") {
+    return "JAX's profiler recorded the host alone (/host:CPU), and no GPU (/device:GPU:N): what "
+           "JAX runs on processors "
+           "or TPUs is not read; dovetail import hlo MODULE reads a compiled module of it";
+  }
+  if (!seen.recorder.empty()) {
+    return seen.recorder +
+           " recorded collectives alone, and no compute that could hide them: record the step with "
+           "torch.profiler (ProfilerActivity.CUDA); dovetail import nccl-inspector reads what "
+           "NCCL's "
+           "inspector measured";
+  }
   if (seen.launches > 0) {
     return "no GPU work in the trace, though " + std::to_string(seen.launches) +
            " kernels were launched: the GPU's records are lost or were not asked for "
@@ -415,6 +427,13 @@ const Finding* finding_of(const Diagnosis& diagnosis, FindingKind kind) {
 void say_no_buckets(const Diagnosis& diagnosis, Brief& brief) {
   brief.why_nothing = "the trace makes no workload whose buckets could be changed";
   brief.gives = "no forecast of buckets";
+  if (!diagnosis.unrecognised.recorder.empty()) {
+    brief.why_nothing =
+        diagnosis.unrecognised.recorder +
+        " tells no sizes of collectives; dovetail import hlo MODULE has those of the "
+        "compiled module, explore --framework xla its thresholds";
+    return;
+  }
   if (const Finding* const pipeline = finding_of(diagnosis, FindingKind::Pipeline)) {
     brief.gives = less_bubble(*pipeline, *diagnosis.stages);
     brief.why_nothing = "what the step waits for is the bubble of its " +

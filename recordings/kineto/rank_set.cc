@@ -551,7 +551,14 @@ JobTrace make_job(std::vector<KinetoTrace> traces, const JobOptions& options) {
 
 JobTrace load_job(const std::vector<std::string>& files, const JobOptions& options) {
   std::vector<KinetoTrace> traces;
-  for (const std::string& file : files) traces.push_back(read_kineto(file, options.limits));
+  for (const std::string& file : files) {
+    traces.push_back(read_kineto(file, options.limits));
+    // Each further device of JAX's trace is a rank. What comes from a pipe is there once.
+    const std::size_t devices = file == "-" ? 1 : traces.back().device_lines.size();
+    for (std::size_t device = 1; device < devices; ++device) {
+      traces.push_back(read_kineto(file, options.limits, device));
+    }
+  }
   return make_job(std::move(traces), options);
 }
 

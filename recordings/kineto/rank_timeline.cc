@@ -98,6 +98,7 @@ class Joiner {
       if (!line_.unrecognised.tells_of_device()) add_cpu_works(trace_, line_);
     }
     if (!line_.on_cpu) {
+      replace_impossible_launches();
       put_on_one_clock();
       leave_out_misplaced();
       clip_overlong();
@@ -311,7 +312,7 @@ class Joiner {
 
   // --- the GPU's times -------------------------------------------------------------------------------
 
-  void put_on_one_clock() {
+  [[nodiscard]] std::vector<LaunchedWork> launched_works() const {
     constexpr Duration kIdle = std::chrono::microseconds(20);
     constexpr Duration kLongCall = std::chrono::microseconds(50);  // it does more than launch
     std::vector<LaunchedWork> launched;
@@ -324,7 +325,53 @@ class Joiner {
       }
       busy = std::max(busy.value_or(now.end), now.end);
     }
-    line_.clock = estimate_clock(launched, awaited());
+    return launched;
+  }
+
+  // Where launches that found the GPU idle agree with the clock, a piece of work that begins before its launch is one odd record, and
+  // no clock: it begins with its launch. One that ends before it, too, was launched by another call than the file names: it counts
+  // as launched with the work before it on its stream.
+  void replace_impossible_launches() {
+    constexpr Duration kImpossible = std::chrono::microseconds(50);
+    constexpr Duration kLost = std::chrono::milliseconds(1);  // leave_out_misplaced
+    constexpr Duration kIdleLatency = std::chrono::microseconds(100);
+    std::int64_t idle = 0;
+    std::int64_t agree = 0;
+    for (const LaunchedWork& launched : launched_works()) {
+      if (!launched.was_idle) continue;
+      ++idle;
+      const Duration latency = launched.work - launched.call;
+      agree += latency >= Duration{} && latency <= kIdleLatency ? 1 : 0;
+    }
+    if (agree < 2 || agree * 4 < idle * 3) return;
+    std::int64_t odd = 0;
+    std::vector<std::int32_t> before(line_.streams.size(), kNone);  // launches
+    for (std::size_t w = 0; w < line_.works.size(); ++w) {
+      GpuWork& now = line_.works[w];
+      std::int32_t& last = before[static_cast<std::size_t>(now.stream)];
+      const Duration early = now.launch == kNone ? Duration{} : launch_of(now).start - now.start;
+      const bool is_odd = early > kImpossible && early <= kLost;
+      if (is_odd && now.end > launch_of(now).end) {
+        now.start = launch_of(now).end;
+        ++odd;
+      } else if (is_odd && last != kNone) {
+        HostCall& named = line_.calls[static_cast<std::size_t>(now.launch)];
+        if (named.first_work == static_cast<std::int32_t>(w)) named.first_work = kNone;
+        now.launch = last;
+        ++odd;
+      }
+      last = now.launch;
+    }
+    if (odd == 0) return;
+    line_.notes.push_back(
+        std::to_string(odd) +
+        (odd == 1 ? " piece of GPU work begins" : " pieces of GPU work begin") +
+        " before its launch, though launches onto an idle GPU agree with the "
+        "clock: each counts from its launch, or as launched with the work before it");
+  }
+
+  void put_on_one_clock() {
+    line_.clock = estimate_clock(launched_works(), awaited());
     if (!line_.clock.is_off()) return;
     for (GpuWork& now : line_.works) {
       now.start += line_.clock.at(now.start);
@@ -519,7 +566,9 @@ class Joiner {
   void assign_steps() {
     for (std::size_t i = 0; i < line_.works.size(); ++i) {
       GpuWork& work = line_.works[i];
-      if (work.launch != kNone) {
+      if (trace_.steps_are_on_device) {
+        work.step = step_at(work.start);
+      } else if (work.launch != kNone) {
         work.step = step_at(launch_of(work).start);
       } else if (line_.is_whole_trace) {
         work.step = 0;
@@ -528,12 +577,86 @@ class Joiner {
       line_.steps[static_cast<std::size_t>(work.step)].works.push_back(
           static_cast<std::int32_t>(i));
     }
+    if (trace_.steps_are_on_device) {
+      launch_at_once();
+      wait_between_steps();
+    }
     for (TracedStep& step : line_.steps) {
       std::ranges::stable_sort(step.works, {}, [&](std::int32_t w) {
         const GpuWork& work = line_.works[static_cast<std::size_t>(w)];
         return work.launch == kNone ? work.start : launch_of(work).start;
       });
     }
+  }
+
+  // XLA's executables issue the kernels of a step from C++, or as one graph, ahead of the GPU: each counts as launched with the first of
+  // its step. So a host that is late is seen between steps only; gaps within one are kept as recorded.
+  void launch_at_once() {
+    for (const TracedStep& step : line_.steps) {
+      const std::int32_t first = first_launch(step);
+      for (const std::int32_t number : step.works) {
+        GpuWork& now = line_.works[static_cast<std::size_t>(number)];
+        if (now.launch != kNone) now.launch = first;
+      }
+    }
+  }
+
+  // JAX's host waits for a step's results in no call that the trace has. Where it launches the next step within 200 us of the end of this
+  // one, it is taken to have waited for that.
+  void wait_between_steps() {
+    constexpr Duration kSoon = std::chrono::microseconds(200);
+    std::vector<std::pair<std::int32_t, HostCall>> waits;  // before that call
+    for (std::size_t s = 0; s + 1 < line_.steps.size(); ++s) {
+      const std::int32_t launch = first_launch(line_.steps[s]);
+      const std::int32_t next = first_launch(line_.steps[s + 1]);
+      if (launch == kNone || next == kNone || line_.steps[s].works.empty()) continue;
+      const GpuWork* last = nullptr;
+      for (const std::int32_t number : line_.steps[s].works) {
+        if (last == nullptr || work(number).end > last->end) last = &work(number);
+      }
+      HostCall wait = line_.calls[static_cast<std::size_t>(launch)];
+      const Instant then = line_.calls[static_cast<std::size_t>(next)].start;
+      if (last->end <= wait.end || then < last->end || then > last->end + kSoon) continue;
+      wait.start = wait.end;
+      wait.end = last->end;
+      wait.kind = CallKind::Blocking;
+      wait.first_work = kNone;
+      wait.waits_on_stream = last->stream;
+      wait.waits_on_record = kNone;
+      waits.emplace_back(launch + 1, wait);
+    }
+    insert_calls(waits);
+  }
+
+  [[nodiscard]] std::int32_t first_launch(const TracedStep& step) const {
+    std::int32_t first = kNone;
+    for (const std::int32_t number : step.works) {
+      const std::int32_t launch = work(number).launch;
+      if (launch != kNone && (first == kNone || launch < first)) first = launch;
+    }
+    return first;
+  }
+
+  // `added`: each before the call of that number, rising.
+  void insert_calls(const std::vector<std::pair<std::int32_t, HostCall>>& added) {
+    std::vector<HostCall> calls;
+    std::vector<std::int32_t> now_at(line_.calls.size());
+    auto next = added.begin();
+    for (std::size_t c = 0; c <= line_.calls.size(); ++c) {
+      for (; next != added.end() && next->first == static_cast<std::int32_t>(c); ++next) {
+        calls.push_back(next->second);
+      }
+      if (c == line_.calls.size()) break;
+      now_at[c] = static_cast<std::int32_t>(calls.size());
+      calls.push_back(line_.calls[c]);
+    }
+    const auto move = [&](std::int32_t& call) {
+      if (call != kNone) call = now_at[static_cast<std::size_t>(call)];
+    };
+    for (HostCall& call : calls) move(call.waits_on_record);
+    for (GpuWork& work : line_.works) move(work.launch);
+    for (auto& [correlation, call] : call_of_) move(call);
+    line_.calls = std::move(calls);
   }
 
   // Launches of kernels by step, and those of them whose kernel is not in the file.
@@ -547,7 +670,9 @@ class Joiner {
   void leave_out_incomplete() {
     if (line_.works.empty() || line_.steps.size() < 2) return;
     std::vector<Launches> launches(line_.steps.size());
-    for (std::size_t c = 0; c < line_.calls.size(); ++c) {
+    // One host of JAX launches for all devices, of which this is one.
+    const std::size_t calls = trace_.steps_are_on_device ? 0 : line_.calls.size();
+    for (std::size_t c = 0; c < calls; ++c) {
       const HostCall& call = line_.calls[c];
       if (!contains(name(call.event), "LaunchKernel")) continue;
       const auto of = call_of_.find(event(call.event).correlation);
@@ -566,7 +691,8 @@ class Joiner {
     std::vector<char> out(launches.size(), 0);
     for (std::size_t s = 0; s < launches.size(); ++s) {
       const TracedStep& step = line_.steps[s];
-      if (!step.works.empty() && launches[s].share() <= least + kMore) continue;
+      const bool is_whole = launches[s].share() <= least + kMore || launches[s].lost == 1;
+      if (!step.works.empty() && is_whole) continue;
       out[s] = 1;
       line_.notes.push_back("left out: " + step.name +
                             (launches[s].lost == 0
@@ -774,8 +900,9 @@ class Joiner {
       line_.notes.push_back(std::move(text));
     }
     if (!trace_.rank) unknowns.emplace_back("the rank is not in the file");
+    line_.unrecognised.recorder = trace_.recorder;
     line_.unrecognised.likely = likely_collectives(trace_, line_);
-    if (line_.works.empty() && !line_.unrecognised.tells_of_device()) {
+    if (line_.works.empty() && !line_.unrecognised.tells_of_device() && trace_.recorder.empty()) {
       unknowns.emplace_back("no GPU work in the file: recorded without CUDA activity, or on a CPU");
     } else if (!line_.works.empty() && line_.collectives.empty()) {
       unknowns.emplace_back(
@@ -799,10 +926,14 @@ class Joiner {
       return !c.bytes.has_value() && c.kind != CollectiveKind::Barrier;
     });
     if (unsized > 0) {
-      unknowns.push_back("the size of " + std::to_string(unsized) + " of " +
-                         std::to_string(line_.collectives.size()) + " collectives" +
-                         (trace_.has_shapes ? ", which the trace lacks though it has shapes"
-                                            : ": record with record_shapes=True"));
+      unknowns.push_back(
+          "the size of " + std::to_string(unsized) + " of " +
+          std::to_string(line_.collectives.size()) + " collectives" +
+          (!trace_.recorder.empty()
+               ? ", which " + trace_.recorder +
+                     " does not tell: dovetail import hlo has those of the compiled module"
+               : std::string(trace_.has_shapes ? ", which the trace lacks though it has shapes"
+                                               : ": record with record_shapes=True")));
     }
   }
 

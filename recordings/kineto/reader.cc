@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <map>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -58,7 +59,25 @@ bool is_foreign_device(std::string_view category) {
 }
 // Ascend's trace_view.json: its events have no category, their process says what they are.
 bool is_foreign_process(std::string_view name) {
-  return name == "Ascend Hardware" || name == "HCCL" || name == "NPU" || name == "AI Core";
+  return name == "Ascend Hardware" || name == "HCCL" || name == "NPU" || name == "AI Core" ||
+         name.starts_with("/device:TPU");
+}
+// What NCCL's profiler plugin writes (ext-profiler/example): collectives, messages and what they are made of.
+bool is_of_nccl_plugin(std::string_view category) {
+  return category == "COLL" || category == "P2P" || category == "GROUP" || category == "PROXY" ||
+         category == "NET";
+}
+
+// A line of JAX's trace, by its name.
+enum class XlaLine : std::uint8_t { Other, Stream, Steps, Modules };
+XlaLine xla_line(std::string_view name) {
+  if (name.starts_with("Stream #")) return XlaLine::Stream;
+  if (name == "Steps") return XlaLine::Steps;
+  return name == "XLA Modules" ? XlaLine::Modules : XlaLine::Other;
+}
+EventKind xla_kind(std::string_view name) {
+  if (name.starts_with("Memcpy") || name.starts_with("memcpy")) return EventKind::Memcpy;
+  return name.starts_with("Memset") ? EventKind::Memset : EventKind::Kernel;
 }
 
 // One event while its keys come in any order.
@@ -100,7 +119,8 @@ struct Draft {
 
 class Reader {
  public:
-  explicit Reader(ByteSource source) : source_(std::move(source)), json_(source_) {
+  explicit Reader(ByteSource source, std::size_t device = 0)
+      : source_(std::move(source)), json_(source_), device_(device) {
     trace_.file = source_.name();
     static_cast<void>(names_.number(""));  // of events without a name
   }
@@ -313,6 +333,7 @@ class Reader {
       draft_.kind = kind_of(category);
       if (!draft_.kind && is_foreign_device(category)) draft_.foreign = category;
       draft_.is_launch_flow = category == "ac2g";
+      of_nccl_plugin_ += is_of_nccl_plugin(category) ? 1 : 0;
     } else if (key == "name" && json_.kind() == JsonKind::String) {
       draft_.event.name = names_.number(json_.string());
     } else if (key == "pid") {
@@ -334,7 +355,7 @@ class Reader {
 
   // The keys that all GPU work has; whether this is one.
   bool read_gpu_arg(std::string_view key) {
-    if (key == "correlation") {
+    if (key == "correlation" || key == "correlation_id") {
       integer_into(draft_.event.correlation);
     } else if (key == "External id" || key == "external id") {
       integer_into(draft_.event.external_id);
@@ -509,6 +530,80 @@ class Reader {
     draft_.kind = EventKind::Operator;
   }
 
+  // Names of JAX's processes and lines stand before their events.
+  void note_xla_metadata() {
+    const std::string_view what = names_.text(draft_.event.name);
+    if (what == "process_name") {
+      const bool is_device = draft_.name_arg.starts_with("/device:GPU:");
+      if (is_device) {
+        if (trace_.device_lines.size() == device_) xla_device_ = draft_.process;
+        trace_.device_lines.push_back(draft_.name_arg);
+      }
+      if (draft_.name_arg.starts_with("/host:CPU")) xla_host_ = draft_.process;
+      if (is_device || !xla_host_.empty()) trace_.recorder = "JAX's profiler";
+    } else if (what == "thread_name" && !trace_.recorder.empty()) {
+      xla_lines_[draft_.process + '\n' + draft_.thread] = xla_line(draft_.name_arg);
+    }
+  }
+
+  // What an event of JAX's trace is; nothing for one that says again what another one does.
+  void settle_xla_kind() {
+    if (trace_.recorder.empty() || draft_.has_category) return;
+    const std::string_view name = names_.text(draft_.event.name);
+    if (draft_.process == xla_host_) {
+      const bool is_call = name.starts_with("cu") || name.starts_with("hip");
+      if (is_call) draft_.kind = EventKind::RuntimeCall;
+      if (name.starts_with("PjitFunction")) draft_.kind = EventKind::Operator;
+      return;
+    }
+    if (draft_.process != xla_device_) return;
+    const auto line = xla_lines_.find(draft_.process + '\n' + draft_.thread);
+    if (line == xla_lines_.end() || line->second == XlaLine::Other) return;
+    if (line->second == XlaLine::Stream) {
+      draft_.kind = xla_kind(name);
+      return;
+    }
+    if (!draft_.is_timed || draft_.has_bad_time || draft_.event.duration_ns < 0) return;
+    (line->second == XlaLine::Steps ? xla_steps_ : xla_modules_).push_back(draft_.event);
+  }
+
+  // Windows of the device's time: the line of steps, else from one execution of the longest module to the next.
+  void add_xla_steps() {
+    std::vector<TraceEvent> windows = std::move(xla_steps_);
+    if (windows.empty()) windows = longest_module();
+    std::ranges::stable_sort(windows, {}, &TraceEvent::start_ns);
+    for (std::size_t w = 0; w < windows.size(); ++w) {
+      TraceEvent& window = windows[w];
+      const std::string_view text = names_.text(window.name);
+      const auto number = whole_number_of(text.substr(0, text.find(' ')));
+      window.kind = EventKind::Annotation;
+      window.name = names_.number("ProfilerStep#" +
+                                  std::to_string(number.value_or(static_cast<std::int64_t>(w))));
+      draft_.process = "steps of the device";
+      draft_.thread.clear();
+      window.thread = thread_number();
+      window.correlation = window.external_id = -1;
+      trace_.events.push_back(window);
+    }
+    trace_.steps_are_on_device = !windows.empty();
+  }
+
+  [[nodiscard]] std::vector<TraceEvent> longest_module() const {
+    std::map<std::int32_t, std::int64_t> time;
+    for (const TraceEvent& module : xla_modules_) time[module.name] += module.duration_ns;
+    const auto longest =
+        std::ranges::max_element(time, {}, [](const auto& entry) { return entry.second; });
+    std::vector<TraceEvent> runs;
+    for (const TraceEvent& module : xla_modules_) {
+      if (module.name == longest->first) runs.push_back(module);
+    }
+    std::ranges::stable_sort(runs, {}, &TraceEvent::start_ns);
+    for (std::size_t r = 0; r + 1 < runs.size(); ++r) {
+      runs[r].duration_ns = runs[r + 1].start_ns - runs[r].start_ns;
+    }
+    return runs;
+  }
+
   // Whether the event is metadata, or of a device whose work is not read. Names of processes stand before
   // their events.
   bool is_set_aside() {
@@ -516,6 +611,7 @@ class Reader {
         is_foreign_process(draft_.name_arg)) {
       foreign_processes_.emplace(draft_.process, draft_.name_arg);
     }
+    if (draft_.phase == 'M') note_xla_metadata();
     trace_.unread.flows += draft_.is_launch_flow && draft_.phase == 'f' ? 1 : 0;
     if (draft_.phase != 'X') return true;
     if (!draft_.has_category && draft_.process == "CUDA functions") has_legacy_gpu_ = true;
@@ -533,6 +629,7 @@ class Reader {
   void add() {
     if (is_set_aside()) return;
     settle_old_kind();
+    settle_xla_kind();
     if (!draft_.kind) return;
     TraceEvent& event = draft_.event;
     event.kind = *draft_.kind;
@@ -620,6 +717,18 @@ class Reader {
 
   void finish() {
     require_kernels();
+    if (!trace_.device_lines.empty()) add_xla_steps();
+    if (trace_.recorder.empty() && trace_.events.empty() && of_nccl_plugin_ > 0) {
+      trace_.recorder = "NCCL's profiler plugin";
+    }
+    if (device_ < trace_.device_lines.size()) {
+      const std::string& line = trace_.device_lines[device_];
+      const std::size_t open = line.find('(');
+      if (open != std::string::npos && line.ends_with(')')) {
+        trace_.devices[static_cast<std::int64_t>(device_)].name =
+            line.substr(open + 1, line.size() - open - 2);
+      }
+    }
     trace_.names = names_.take();
     trace_.bytes = source_.unpacked();
     std::ranges::stable_sort(trace_.events, {}, order_of);
@@ -648,6 +757,11 @@ class Reader {
   std::vector<char> wants_;
   Draft draft_;
   std::unordered_map<std::string, std::string> foreign_processes_;  // names, by process
+  std::size_t device_;                                  // of JAX's devices the one wanted
+  std::string xla_device_, xla_host_;                   // their processes
+  std::unordered_map<std::string, XlaLine> xla_lines_;  // by process and thread
+  std::vector<TraceEvent> xla_steps_, xla_modules_;
+  std::int64_t of_nccl_plugin_ = 0;  // events
   bool saw_events_ = false;
   bool has_legacy_gpu_ = false;
   std::int64_t without_time_ = 0;
@@ -655,8 +769,8 @@ class Reader {
 
 }  // namespace
 
-KinetoTrace read_kineto(const std::string& path, const ByteLimits& limits) {
-  return Reader(ByteSource::file(path, limits)).read();
+KinetoTrace read_kineto(const std::string& path, const ByteLimits& limits, std::size_t device) {
+  return Reader(ByteSource::file(path, limits), device).read();
 }
 
 KinetoTrace read_kineto(ByteSource source) { return Reader(std::move(source)).read(); }

@@ -30,7 +30,11 @@ bool begins_as_trace(const std::string& path) {
     ByteSource source = ByteSource::file(path, {});
     std::string bytes(kHead, '\0');
     std::size_t held = 0;
-    while (const std::size_t size = source.read(std::span(bytes).subspan(held))) held += size;
+    while (held < bytes.size()) {
+      const std::size_t size = source.read(std::span(bytes).subspan(held));
+      if (size == 0) break;
+      held += size;
+    }
     bytes.resize(held);
     return bytes;
   });
