@@ -212,7 +212,7 @@ class DeepSpeedReader {
     jobs::Precision& p = job_.precision;
     const bool is_half = options_.flag("fp16.enabled", false);
     const bool is_bf16 = options_.flag("bf16.enabled", false);
-    const bool is_cast = options_.flag("torch_autocast.enabled", false);
+    const bool is_cast = options_.flag(kDeepSpeedAutocast, false);
     p.compute = is_half ? DType::F16 : is_bf16 ? DType::BF16 : DType::F32;
     p.gradient = kDeepSpeedGradients.read(options_, p.compute);
     p.reduce = kDeepSpeedReduce.read(options_, p.compute);
@@ -222,14 +222,12 @@ class DeepSpeedReader {
       p.gradient = p.compute;
     }
     if (options_.flag(kDeepSpeedBf16States, false)) p.state_bytes = 4;
-    if (is_cast) {
-      p.compute = options_.word("torch_autocast.dtype", DType::BF16,
-                                {{"bfloat16", DType::BF16}, {"float16", DType::F16}});
-    }
-    if (is_cast || options_.flag("amp.enabled", false)) {
-      note(is_cast ? "torch_autocast.enabled" : "amp.enabled",
-           "casts between element types are not modelled");
-    }
+    if (is_cast && p.compute != DType::F32)
+      throw InputError(options_.file() + ": " + std::string(kDeepSpeedAutocast) +
+                       ": expected neither fp16 nor bf16 beside it, as DeepSpeed does");
+    if (is_cast) p.autocast = kDeepSpeedAutocastType.read(options_, jobs::Autocast::Bf16);
+    if (options_.flag("amp.enabled", false))
+      note("amp.enabled", "casts between element types are not modelled");
     optimizer();
   }
 

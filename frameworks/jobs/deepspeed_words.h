@@ -30,6 +30,10 @@ inline constexpr Choice<schedule::DType, 3> kDeepSpeedGradients{"data_types.grad
                                                                 kDeepSpeedTypes};
 inline constexpr Choice<schedule::DType, 3> kDeepSpeedReduce{"communication_data_type",
                                                              kDeepSpeedTypes};
+inline constexpr std::string_view kDeepSpeedAutocast = "torch_autocast.enabled";
+inline constexpr Choice<jobs::Autocast, 2> kDeepSpeedAutocastType{
+    "torch_autocast.dtype",
+    {{{"bfloat16", jobs::Autocast::Bf16}, {"float16", jobs::Autocast::F16}}}};
 // Master weights and gradients in the type of compute; without them the master weights are f32.
 inline constexpr std::string_view kDeepSpeedBf16Master = "bf16.bf16_master_weights_and_grads";
 inline constexpr std::string_view kDeepSpeedFp16Master = "fp16.fp16_master_weights_and_grads";

@@ -56,7 +56,12 @@ std::vector<JobLoss> losses_of(const JobWriter& writer, const jobs::Job& job,
   for (const jobs::Difference& one : jobs::differences(job, as_run)) {
     if (one.here.empty()) continue;  // nothing was asked for
     if (one.key == "as") continue;   // the target is who runs it now
-    if (one.there.empty()) {
+    const std::vector<jobs::Difference> left = jobs::differences(now, as_run);
+    if (std::ranges::find(left, one.key, &jobs::Difference::key) == left.end())
+      continue;  // went with another
+    if (one.key == "autocast") {
+      now.precision = as_run.precision;  // says the others, too
+    } else if (one.there.empty()) {
       now.bucket_bytes = std::nullopt;
     } else {
       jobs::set_option(now, one.key, one.there, "export");

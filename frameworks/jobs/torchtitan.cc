@@ -278,6 +278,11 @@ class TitanReader {
     p.reduce = kTitanReduce.read(options_, DType::F32);
     p.gradient = held;
     p.compute = held == DType::BF16 || !casts ? held : mixed;
+    // Without FSDP it is autocast that casts.
+    if (!is_sharded() && p.compute != held) {
+      p.autocast = jobs::Autocast::Bf16;
+      p.compute = held;
+    }
     if (held == p.compute) p.master_bytes = 0;
     if (held == DType::BF16) p.state_bytes = 4;
     const std::string converters = "," + options_.text(kTitanConverters, "") + ",";

@@ -104,6 +104,11 @@ class DeepSpeedWriter {
     const bool is_bf16 = p.compute == DType::BF16;
     if (is_bf16) json_.say("bf16.enabled", "true");
     if (p.compute == DType::F16) json_.say("fp16.enabled", "true");
+    if (p.autocast != jobs::Autocast::No) {
+      json_.say(kDeepSpeedAutocast, "true");
+      json_.say(kDeepSpeedAutocastType.name,
+                python_quoted(kDeepSpeedAutocastType.word(p.autocast)));
+    }
     const bool is_half = p.compute != DType::F32;
     const bool is_small =
         is_half && p.master_bytes == 2 && p.gradient == p.compute && job_.zero != Zero::Nothing;

@@ -127,6 +127,9 @@ JobWords write_fsdp2(const Job& job) {
   }
   if (l.pp > 1)
     words.notes.emplace_back("cut it into stages first; shard() takes one stage after the other");
+  if (job.precision.autocast != jobs::Autocast::No)
+    words.notes.push_back("autocast is the program's own: torch.autocast(\"cuda\", torch." +
+                          torch_name(job.precision.product()) + ") around forward and loss");
   if (job.lora > 0)
     words.notes.emplace_back("adapters are the program's own (PEFT), made before shard()");
   if (l.cp > 1) words.notes.emplace_back("context parallelism is the program's own");

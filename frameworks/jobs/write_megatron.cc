@@ -95,6 +95,9 @@ class MegatronWriter {
     const jobs::Model& m = job_.model;
     const jobs::Layout& l = job_.layout;
     if (m.patches) megatron_cannot(m.name + " is a model of pictures");
+    if (job_.precision.autocast != jobs::Autocast::No)
+      megatron_cannot("autocast=" + std::string(to_string(job_.precision.autocast)) +
+                      ", and none of its arguments says autocast");
     if (job_.batch.sequence % (2 * l.cp) != 0 && l.cp > 1) {
       megatron_cannot("seq=" + std::to_string(job_.batch.sequence) +
                       " is no multiple of 2 x cp=" + std::to_string(2 * l.cp));

@@ -173,13 +173,14 @@ class TitanWriter {
 
   void precision() {
     const jobs::Precision& p = job_.precision;
-    if (!kTitanMixed.has(p.compute)) {
-      titan_cannot("dtype=" + std::string(to_string(p.compute)) + ", and it has bf16 and f32");
+    if (!kTitanMixed.has(p.product())) {
+      titan_cannot("products of " + std::string(to_string(p.product())) +
+                   ", and it has bf16 and f32");
     }
     const bool is_held_in_bf16 =
         p.compute == DType::BF16 && p.gradient == DType::BF16 && p.master_bytes == 0;
     toml_.say_word(kTitanHeld.name, kTitanHeld.word(is_held_in_bf16 ? DType::BF16 : DType::F32));
-    toml_.say_word(kTitanMixed.name, kTitanMixed.word(p.compute));
+    toml_.say_word(kTitanMixed.name, kTitanMixed.word(p.product()));
     toml_.say_word(kTitanReduce.name, kTitanReduce.word(DType::F32));  // it takes no other
   }
 
@@ -237,6 +238,7 @@ JobWriter torchtitan_writer() {
                      {"etp", "without ep= experts are not cut"},
                      {"schedule", "without chunks its pipelines are 1F1B"},
                      {"dtype", "without FSDP nothing is cast under tensor or pipeline parallelism"},
+                     {"autocast", "what casts is FSDP, or autocast where it runs without it"},
                      {"grads", "gradients are kept in training.dtype"},
                      {"reduce", "mixed_precision_reduce is float32"},
                      {"master", "parameters are held in training.dtype, without a copy"},

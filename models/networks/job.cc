@@ -53,6 +53,7 @@ class Checker {
       fail("products=tf32: expected dtype=f32, found dtype=" +
            std::string(to_string(job_.precision.compute)));
     }
+    if (job_.precision.autocast != Autocast::No) autocast();
     if (m.patches && l.tp > 1)
       fail("tp: tensor parallelism of a model of pictures is not modelled");
   }
@@ -111,6 +112,19 @@ class Checker {
     if (l.dp > 1 && l.dp_shard > 1) {  // then each replica has all experts
       divides("ep x etp", l.ep * l.etp, "dp_shard x cp x tp", l.stage_ranks() / l.dp);
     }
+  }
+
+  void autocast() const {
+    const Precision& p = job_.precision;
+    const auto expect = [&](const char* key, std::string_view word, std::string_view found) {
+      if (word != found)
+        fail("autocast=" + std::string(to_string(p.autocast)) + ": expected " + key + "=" +
+             std::string(word) + ", found " + key + "=" + std::string(found));
+    };
+    expect("dtype", "f32", to_string(p.compute));
+    if (p.products == schedule::Operands::Tf32)
+      fail("products=tf32: products of autocast are not of f32");
+    expect("master", "0", std::to_string(p.master_bytes));
   }
 
   void given_layers() const {

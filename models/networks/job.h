@@ -64,15 +64,26 @@ struct Batch {
   friend bool operator==(const Batch&, const Batch&) = default;
 };
 
+// Whether PyTorch's torch.autocast says in which type an op runs. Then weights, gradients, norms, residual sums and the loss are f32,
+// without a copy of the weights, and products cast what they multiply: each weight once a forward, each input once a product.
+enum class Autocast { No, Bf16, F16 };
+constexpr auto words_of(Autocast) { return words("no", "bf16", "f16"); }
+
 // Element types, each on its own. Bytes of one: schedule::element_size.
 struct Precision {
   schedule::DType compute = schedule::DType::BF16;  // of activations and gathered parameters
+  Autocast autocast = Autocast::No;                 // else `compute` is F32
   schedule::DType gradient = schedule::DType::F32;  // as it is kept and summed
   schedule::DType reduce = schedule::DType::F32;    // as it travels
   std::int64_t master_bytes = 4;                    // a copy of the parameters; 0: none
   std::int64_t state_bytes = 8;                     // of the optimizer's moments
   // Of layers' products with weights; attention's inner products and the output layer have `compute`. Tf32: of all products.
   schedule::Operands products = schedule::Operands::Own;
+  // Of what products give.
+  [[nodiscard]] schedule::DType product() const {
+    if (autocast == Autocast::No) return compute;
+    return autocast == Autocast::F16 ? schedule::DType::F16 : schedule::DType::BF16;
+  }
   friend bool operator==(const Precision&, const Precision&) = default;
 };
 

@@ -20,8 +20,16 @@ using schedule::Kernel;
 using schedule::MemoryWork;
 
 constexpr double kBackwardAttention = 2.5;
-// Scores that are kept in memory: written, read by softmax, written, read by the second product, with a mask.
-constexpr std::int64_t kScorePasses = 5;
+// Scores that are kept in memory: written, read by softmax, written, read by the second product, with a mask. Autocast casts them to f32
+// for softmax, and back.
+constexpr std::int64_t kScorePasses = 5, kScoreCasts = 4 + 8 + 4;
+
+// What a product is, beside its sides.
+struct Linear {
+  std::int64_t count = 1;
+  bool has_bias = false;
+  std::int64_t input = 0;  // bytes of an element of what it multiplies; 0: of what flows between
+};
 
 class LayerWriter {
  public:
@@ -87,9 +95,17 @@ class LayerWriter {
   [[nodiscard]] std::int64_t over_tp(std::int64_t whole) const {
     return (whole + layout_.tp - 1) / layout_.tp;
   }
+  // Bytes of an element of what products give,
   [[nodiscard]] std::int64_t element() const {
+    return schedule::element_size(job_.precision.product()).count();
+  }
+  // and of what flows between them: norms, residual sums.
+  [[nodiscard]] std::int64_t between() const {
     return schedule::element_size(job_.precision.compute).count();
   }
+  [[nodiscard]] bool casts() const { return job_.precision.autocast != Autocast::No; }
+  // What a norm gives: one that is a kernel of its own leaves the cast to the products.
+  [[nodiscard]] std::int64_t normed() const { return is_eager() ? between() : element(); }
 
   void begin(const std::string& name, std::vector<std::int64_t> out) {
     compute_ = Compute{.name = name, .out = std::move(out)};
@@ -122,6 +138,7 @@ class LayerWriter {
   // A matrix product with weights, three ways; without the last one where they are frozen. Narrower weights that were
   // just gathered are cast both times: read, and written along their rows and their columns.
   void multiply(const GemmWork& y, bool trained) {
+    before_product_ = {compute_.forward.size(), compute_.again.size()};
     if (y.operands != schedule::Operands::Own && job_.zero == Zero::Parameters &&
         has_copies(job_)) {
       const std::int64_t written = y.operands == schedule::Operands::Fp8 ? 2 : 1;
@@ -139,6 +156,19 @@ class LayerWriter {
     compute_.backward_input.emplace_back(like_it(y.m, y.k, y.n));
     if (trained) compute_.backward_weight.emplace_back(like_it(y.n, y.k, y.m));
   }
+  // Of autocast: what y multiplies is cast, each weight once a forward, and so are their gradients. What a fused kernel gives is cast by it.
+  void cast(const GemmWork& y, bool trained, std::int64_t input) {
+    if (!casts()) return;
+    const std::int64_t e = element();
+    const std::int64_t weights = y.count * y.n * y.k;
+    const std::int64_t inputs = y.count * y.m * y.k;
+    const bool is_wide = is_eager() && input > e;
+    if (is_wide) forward(inputs, {{input + e}});
+    forward(weights, {{between() + e}});
+    const Pass back{e + between(), Access::Widened};
+    if (trained) compute_.backward_weight.push_back(memory(weights, back, 0));
+    if (is_wide) backward(inputs, {back});
+  }
   // One product of those that y is, which are saved in turn.
   void keep_or_again(GemmWork y, std::int64_t columns) {
     y.n = columns;
@@ -154,10 +184,10 @@ class LayerWriter {
     return {.m = m, .n = n, .k = k, .count = count, .operands = operands_, .separate = separate};
   }
   // With the model's weights, and with the adapters of this part.
-  void product(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t count = 1,
-               bool has_bias = false) {
-    const GemmWork y = weights(m, n, k, count);
-    bias(m * count, n, has_bias);
+  void product(std::int64_t m, std::int64_t n, std::int64_t k, const Linear& linear = {}) {
+    const GemmWork y = weights(m, n, k, linear.count);
+    bias(m * linear.count, n, linear.has_bias);
+    cast(y, job_.lora == 0, linear.input > 0 ? linear.input : between());
     multiply(y, job_.lora == 0);
     keep_or_again(y, n);
     if (has_adapters(job_, part_)) adapt(m, n, k);
@@ -168,8 +198,12 @@ class LayerWriter {
       kernels.emplace_back(
           MemoryWork{.bytes = Bytes(3 * m * columns * element()), .flop = Flop(0)});
     };
-    multiply({.m = m, .n = job_.lora, .k = k}, true);
-    multiply({.m = m, .n = n, .k = job_.lora}, true);
+    const GemmWork down{.m = m, .n = job_.lora, .k = k};
+    const GemmWork up{.m = m, .n = n, .k = job_.lora};
+    cast(down, true, between());
+    multiply(down, true);
+    cast(up, true, element());
+    multiply(up, true);
     add(compute_.forward, n);
     add(compute_.backward_input, k);
   }
@@ -207,7 +241,7 @@ class LayerWriter {
 
   // Rows of the embedding, and the angles and positions that transformers makes of every input; backward the whole table is zeroed.
   void look_up() {
-    const std::int64_t e = element();
+    const std::int64_t e = between();
     const std::int64_t all = tokens() * model_.width;
     module("model.embed_tokens");
     forward(all, {{2 * e, Access::Gathered}});
@@ -228,29 +262,35 @@ class LayerWriter {
   }
 
   // PyTorch has a kernel for each norm; RMS norms transformers writes out: to f32, squared, mean, with epsilon, root, times it, back,
-  // times the weight.
-  void norm(std::int64_t rows, std::int64_t width) {
-    const std::int64_t e = element();
+  // times the weight. Of what is f32 no cast is needed.
+  void norm(std::int64_t rows, std::int64_t width) { norm(rows, width, between()); }
+  void norm(std::int64_t rows, std::int64_t width, std::int64_t input) {
     const std::int64_t all = rows * width;
     const bool is_layer_norm = model_.norm == Norm::Layer;
     if (!is_written_out() || is_layer_norm) {
-      forward(all, {{2 * e, is_layer_norm ? Access::LayerNorm : Access::RmsNorm}}, width);
-      backward(all, {{3 * e, is_layer_norm ? Access::LayerNormBackward : Access::RmsNormBackward}},
-               width);
+      const std::int64_t moved = input + normed();
+      forward(all, {{moved, is_layer_norm ? Access::LayerNorm : Access::RmsNorm}}, width);
+      backward(
+          all,
+          {{input + moved, is_layer_norm ? Access::LayerNormBackward : Access::RmsNormBackward}},
+          width);
       return;
     }
-    forward(all, {{e + 4, Access::Widened}, {8}, {4, Access::SumRows}});
+    const bool is_narrow = input < 4;
+    const std::int64_t e = input, out = between();
+    if (is_narrow) forward(all, {{e + 4, Access::Widened}});
+    forward(all, {{8}, {4, Access::SumRows}});
     forward(rows, {{8}, {8}});
-    forward(all, {{8, Access::Rows}, {4 + e}, {2 * e, Access::Columns}});
-    backward(all, {{2 * e, Access::Columns},
-                   {3 * e},
-                   {e, Access::SumColumns},
-                   {e + 4, Access::Widened},
-                   {12},
-                   {8, Access::Rows},
-                   {4, Access::SumRows}});
+    forward(all, {{8, Access::Rows}});
+    if (is_narrow) forward(all, {{4 + e}});
+    forward(all, {{e + out, Access::Columns}});
+    backward(all, {{2 * out, Access::Columns}, {e + 2 * out}, {out, Access::SumColumns}});
+    if (out > e) backward(all, {{out + e}});
+    if (is_narrow) backward(all, {{e + 4, Access::Widened}});
+    backward(all, {{12}, {8, Access::Rows}, {4, Access::SumRows}});
     backward(rows, {{8}, {8}, {12}});
-    backward(all, {{4, Access::Rows}, {8}, {8}, {12}, {12}, {4 + e}});
+    backward(all, {{4, Access::Rows}, {8}, {8}, {12}, {12}});
+    if (is_narrow) backward(all, {{4 + e}});
   }
   // Transformers: times cosines, halves exchanged and one negated, times sines, summed; backward each half is put into zeros.
   void rotate() {
@@ -270,21 +310,30 @@ class LayerWriter {
       }
       return;
     }
+    // Autocast has f32 angles, so what is rotated is f32, and is cast for attention.
+    const std::int64_t in = model_.attention.normed_heads ? between() : e;
+    const std::int64_t out = between();
     for (const std::int64_t all : {queries, keys}) {
-      forward(all, {{2 * e, Access::Columns},
-                    {e, Access::Strided},
-                    {2 * e, Access::Strided},
-                    {2 * e, Access::Columns},
-                    {3 * e, Access::Strided}});
-      backward(all, {{2 * e, Access::Columns},
-                     {e, Access::Strided},
-                     {e, Access::Filled},
-                     {e, Access::Strided},
-                     {e, Access::Filled},
-                     {e, Access::Strided},
-                     {3 * e},
-                     {2 * e, Access::Columns},
-                     {3 * e, Access::Strided},
+      forward(all, {{in + out, Access::Columns},
+                    {in, Access::Strided},
+                    {2 * in, Access::Strided},
+                    {in + out, Access::Columns},
+                    {3 * out, Access::Strided}});
+      if (out > e) {
+        forward(all, {{out + e}});
+        backward(all, {{e + out, Access::Widened}});
+      }
+      backward(all, {{2 * out, Access::Columns}});
+      if (out > in) backward(all, {{out + in}});
+      backward(all, {{in, Access::Strided},
+                     {in, Access::Filled},
+                     {in, Access::Strided},
+                     {in, Access::Filled},
+                     {in, Access::Strided},
+                     {3 * in},
+                     {2 * out, Access::Columns}});
+      if (out > in) backward(all, {{out + in}});
+      backward(all, {{3 * in, Access::Strided},
                      {2 * e, Access::Strided}});  // and a copy in the product's order
     }
   }
@@ -302,9 +351,28 @@ class LayerWriter {
     forward(elements, {{2 * e}, {3 * e}});
     backward(elements, {{3 * e}, {3 * e}, {3 * e}});
   }
-  // Transformers' gelu_new: halved, cubed, times, plus, times, tanh, plus one, times.
+  // Transformers' gelu_new: halved, cubed, times, plus, times, tanh, plus one, times. Autocast has powers in f32, and what follows them.
   void gelu(std::int64_t elements) {
     const std::int64_t e = element();
+    if (casts()) {
+      const Pass both{e + 8, Access::Mixed};
+      const Pass wide{e + 4, Access::Widened}, narrow{4 + e};
+      forward(elements, {{2 * e}, wide, {8}, {8}, both, {8}, {8}, {8}, both});
+      return backward(elements, {both,
+                                 {12},
+                                 narrow,
+                                 {12},
+                                 {8},
+                                 narrow,
+                                 {8},
+                                 {8},
+                                 {8},
+                                 {12},
+                                 narrow,
+                                 {3 * e},
+                                 {2 * e},
+                                 {3 * e}});
+    }
     forward(elements, {{2 * e}, {2 * e}, {2 * e}, {3 * e}, {2 * e}, {2 * e}, {2 * e}, {3 * e}});
     backward(elements, {{3 * e},
                         {3 * e},
@@ -320,17 +388,23 @@ class LayerWriter {
   }
   // Of the tensors that meet again in backward: one kernel for each further one.
   void sum_gradients(std::int64_t elements, int further) {
-    for (int i = 0; i < further; ++i) backward(elements, {{3 * element()}});
+    for (int i = 0; i < further; ++i) backward(elements, {{3 * between()}});
   }
+  // What a product gives is added to what flows; backward its gradient is cast for that product.
   void residual() {
     module(part_ == Part::Attention ? "self_attn.add" : "mlp.add");
     const std::int64_t all = divided_tokens() * model_.width;
-    forward(all, {{3 * element()}});
+    forward(all, {{2 * between() + element(), casts() ? Access::Mixed : Access::Plain}});
+    if (casts() && !is_eager()) return backward(all, {{3 * between() + element()}});
     sum_gradients(all, 1);
+    if (casts()) backward(all, {{between() + element()}});
   }
   // A bias is added by the product; backward its gradient is summed over all rows.
   void bias(std::int64_t rows, std::int64_t columns, bool has_one) {
-    if (has_one && is_eager()) backward(rows * columns, {{element(), Access::SumColumns}});
+    if (!has_one || !is_eager()) return;
+    if (casts()) forward(columns, {{between() + element()}});
+    backward(rows * columns, {{element(), Access::SumColumns}});
+    if (casts()) backward(columns, {{between() + element(), Access::Widened}});
   }
   // Products of one input, m x k, with so many columns each; one product of them side by side.
   struct Side {
@@ -338,18 +412,19 @@ class LayerWriter {
     std::int64_t n;
   };
   void products(std::int64_t m, const std::vector<Side>& sides, std::int64_t k,
-                std::int64_t count = 1, bool has_bias = false) {
+                const Linear& linear = {}) {
     if (is_eager()) {
       for (const Side& side : sides) {
         module(side.module, side.n);
-        product(m, side.n, k, count, has_bias);
+        product(m, side.n, k, linear);
       }
-      return sum_gradients(m * count * k, static_cast<int>(sides.size()) - 1);
+      return sum_gradients(m * linear.count * k, static_cast<int>(sides.size()) - 1);
     }
     std::int64_t all = 0;
     for (const Side& side : sides) all += side.n;
     module(sides.front().module, all);
-    const GemmWork y = weights(m, all, k, count);
+    const GemmWork y = weights(m, all, k, linear.count);
+    cast(y, job_.lora == 0, between());
     multiply(y, job_.lora == 0);
     for (const Side& side : sides) keep_or_again(y, side.n);
     if (!has_adapters(job_, part_)) return;
@@ -359,7 +434,7 @@ class LayerWriter {
                      std::int64_t count = 1) {
     std::vector<Side> sides = {{mlp + "up_proj", inner}};
     if (model_.gated) sides.insert(sides.begin(), {mlp + "gate_proj", inner});
-    products(rows, sides, model_.width, count, model_.mlp_bias);
+    products(rows, sides, model_.width, {.count = count, .has_bias = model_.mlp_bias});
   }
 
   void gather(const std::string& name) {
@@ -419,7 +494,8 @@ class LayerWriter {
     module("self_attn.attention");
     inner_products();
     module("self_attn.o_proj");
-    product(tokens(), model_.width, heads() * value_dim(), 1, model_.attention.out_bias);
+    product(tokens(), model_.width, heads() * value_dim(),
+            {.has_bias = model_.attention.out_bias, .input = element()});
     residual();
     end();
     reduce(name);
@@ -430,21 +506,21 @@ class LayerWriter {
     if (!model_.attention.latent) {
       const std::int64_t queries = heads() * key_dim();
       const std::int64_t keys = key_value_width() / 2;
-      const bool has_bias = model_.attention.in_bias;
+      const Linear in{.has_bias = model_.attention.in_bias};
       if (model_.joined_qkv) {
         module("self_attn.qkv_proj", queries + 2 * keys);
-        product(tokens(), queries + 2 * keys, d, 1, has_bias);
+        product(tokens(), queries + 2 * keys, d, in);
         if (is_eager()) backward(tokens() * (queries + 2 * keys), {{2 * element()}});  // joined
         return;
       }
       const std::string self = "self_attn.";
       products(tokens(),
-               {{self + "q_proj", queries}, {self + "k_proj", keys}, {self + "v_proj", keys}}, d, 1,
-               has_bias);
+               {{self + "q_proj", queries}, {self + "k_proj", keys}, {self + "v_proj", keys}}, d,
+               in);
       if (!model_.attention.normed_heads) return;
       for (const Side& side : {Side{self + "q_norm", queries}, Side{self + "k_norm", keys}}) {
         module(side.module, side.n);
-        norm(tokens() * side.n / key_dim(), key_dim());
+        norm(tokens() * side.n / key_dim(), key_dim(), element());
       }
       return;
     }
@@ -481,10 +557,11 @@ class LayerWriter {
     const double seen = seen_tokens(model_, layer_, job_.batch.sequence, true);
     const auto rows = static_cast<double>(tokens());
     const double flop = 2 * rows * seen * static_cast<double>(heads() * (key_dim() + value_dim()));
-    std::int64_t moved =
+    const std::int64_t moved =
         tokens() * heads() * (key_dim() + value_dim()) + tokens() * layout_.cp * key_value_width();
-    if (!job_.flash) moved += kScorePasses * tokens() * job_.batch.sequence * heads();
-    const Bytes bytes(moved * element());
+    const std::int64_t score = kScorePasses * element() + (casts() ? kScoreCasts : 0);
+    const std::int64_t scores = job_.flash ? 0 : tokens() * job_.batch.sequence * heads();
+    const Bytes bytes(moved * element() + scores * score);
     const bool again = job_.recompute == Recompute::Selective && !job_.flash;
     MemoryWork forward{.bytes = bytes, .flop = Flop(flop)};
     MemoryWork backward{.bytes = bytes * (again ? 3 : 2),
@@ -505,10 +582,13 @@ class LayerWriter {
     up_projection(mlp, tokens(), over_tp(inner));
     module(mlp + "act", over_tp(inner));
     activate(tokens() * over_tp(inner));
-    needed_again_ = compute_.again.size();
-    needed_ = compute_.forward.size();
     module(mlp + "down_proj");
-    product(tokens(), model_.width, over_tp(inner), 1, model_.mlp_bias);
+    product(tokens(), model_.width, over_tp(inner),
+            {.has_bias = model_.mlp_bias, .input = activated()});
+  }
+  // Bytes of an element of what activate() gives.
+  [[nodiscard]] std::int64_t activated() const {
+    return !model_.gated && model_.gelu_new && is_written_out() ? between() : element();
   }
 
   void mlp() {
@@ -521,8 +601,8 @@ class LayerWriter {
     norm(divided_tokens(), model_.width);
     dense("mlp.", model_.inner);
     residual();
-    compute_.needed = needed_;
-    compute_.again.resize(needed_again_);  // nothing reads what comes behind
+    compute_.needed = before_product_.forward;
+    compute_.again.resize(before_product_.again);  // nothing reads what comes behind
     end();
     reduce(name);
   }
@@ -544,8 +624,8 @@ class LayerWriter {
     if (e.shared_inner > 0) dense("mlp.shared_experts.", e.shared_inner);
     module("mlp.dispatch");
     forward(sent * model_.width,
-            {{2 * element(), Access::Gathered}});  // in the order of their experts
-    backward(sent * model_.width, {{2 * element(), Access::Gathered}});
+            {{2 * between(), Access::Gathered}});  // in the order of their experts
+    backward(sent * model_.width, {{2 * between(), Access::Gathered}});
     end();
     dispatch(name + ".dispatch", sent);
     const auto busiest =
@@ -560,12 +640,13 @@ class LayerWriter {
     module(experts + "act", inner);
     activate(rows * held * inner);
     module(experts + "down_proj");
-    product(rows, model_.width, inner, held);
+    product(rows, model_.width, inner, {.count = held, .input = activated()});
     end();
     dispatch(name + ".combine", sent);
     begin(name + ".sum", {divided_tokens(), model_.width});
-    forward(own * model_.width, {{(e.per_token + 2) * element()}});
-    backward(own * model_.width, {{(e.per_token + 2) * element()}});
+    const Pass sum{e.per_token * element() + 2 * between()};
+    forward(own * model_.width, {sum});
+    backward(own * model_.width, {sum});
     end();
   }
 
@@ -586,9 +667,11 @@ class LayerWriter {
   bool is_in_layer_ = false;
   schedule::Operands operands_ = schedule::Operands::Own;  // of products with weights
   Part part_ = Part::Embedding;
-  std::int64_t products_ = 0;     // of the layer, with weights
-  std::size_t needed_again_ = 0;  // of Compute::again, so many before the last product,
-  std::size_t needed_ = 0;        // and of Compute::forward
+  std::int64_t products_ = 0;  // of the layer, with weights
+  // Kernels before the last product.
+  struct {
+    std::size_t forward = 0, again = 0;
+  } before_product_;
   std::string name_;
   Compute compute_;
   std::vector<Element> chain_;
@@ -633,7 +716,7 @@ LossWork loss_work(const Job& job) {
       job.model.patches ? job.model.patches->classes : job.model.vocabulary;
   const std::int64_t scores = (job.model.patches ? job.batch.micro : rows) *
                               ((classes + job.layout.tp - 1) / job.layout.tp);
-  const std::int64_t element = schedule::element_size(job.precision.compute).count();
+  const std::int64_t element = schedule::element_size(job.precision.product()).count();
   const std::int64_t columns = scores / (job.model.patches ? job.batch.micro : rows);
   const auto pass = [&](std::int64_t bytes, Access access) {
     return schedule::Kernel(MemoryWork{
@@ -642,9 +725,12 @@ LossWork loss_work(const Job& job) {
   // To f32, the logarithm of the softmax, one word of each row; backward zeros with one word a row, the gradient of that logarithm,
   // and back. Fused: one kernel each way that keeps the sums of rows.
   if (job.kernels != Kernels::Fused) {
-    return {.forward = {pass(element + 4, Access::Widened), pass(8, Access::Softmax)},
-            .backward = {pass(4, Access::Filled), pass(12, Access::SoftmaxBackward),
-                         pass(4 + element, Access::Plain)}};
+    LossWork work{.forward = {pass(8, Access::Softmax)},
+                  .backward = {pass(4, Access::Filled), pass(12, Access::SoftmaxBackward)}};
+    if (element == 4) return work;
+    work.forward.insert(work.forward.begin(), pass(element + 4, Access::Widened));
+    work.backward.push_back(pass(4 + element, Access::Plain));
+    return work;
   }
   return {.forward = {pass(element + 4 + 2 * 4, Access::Plain)},
           .backward = {pass(4 + element, Access::Plain)}};

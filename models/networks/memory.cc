@@ -191,6 +191,9 @@ class Counter {
   }
 
   double compute() const { return size_of(job_.precision.compute); }
+  // Of what products give; what flows between them has compute().
+  double product() const { return size_of(job_.precision.product()); }
+  bool casts() const { return job_.precision.autocast != Autocast::No; }
   bool divides_update() const {
     return (job_.zero == Zero::Optimizer || job_.zero == Zero::Gradients) && shards(false) > 1;
   }
@@ -263,21 +266,32 @@ class Counter {
     const double h = as_double(m.width);
     const double tp = as_double(job_.layout.tp);
     const double heads = as_double(m.attention.heads) / tp;
-    const double of_norms = reads_inputs(Part::Mlp) ? 4 : 3;
-    double kept = compute() * (of_norms * h * between_ + attention_elements() * tokens_);
+    double kept = 2 * compute() * h * between_ + product() * copies_of_normed() * h * between_;
+    kept += product() * attention_elements() * tokens_;
     kept += 4 * heads * tokens_;  // log-sum-exp of each row of scores
     if (job_.kernels == Kernels::Transformers) kept += kept_by_written_out(layer);
+    if (casts()) kept += product() * layers_[static_cast<std::size_t>(layer)].all();
     if (!job_.flash && job_.recompute == Recompute::None) {
-      kept += compute() * heads * tokens_ * as_double(job_.batch.sequence);
+      const double score = product() + (casts() ? 4 : 0);
+      kept += score * heads * tokens_ * as_double(job_.batch.sequence);
     }
     if (!has_experts(m, layer)) {
-      return kept + compute() * kept_of_inner(as_double(m.inner)) / tp * tokens_;
+      return kept + product() * kept_of_inner(as_double(m.inner)) / tp * tokens_;
     }
     const Experts& e = *m.experts;
     const double inner = kept_of_inner(as_double(e.inner)) / as_double(job_.layout.etp);
-    kept += compute() * (2 * h + inner) * routed_;
-    kept += compute() * kept_of_inner(as_double(e.shared_inner)) / tp * tokens_;
+    kept += ((compute() + product()) * h + product() * inner) * routed_;
+    kept += product() * kept_of_inner(as_double(e.shared_inner)) / tp * tokens_;
     return kept + 4 * as_double(e.count) * between_;  // the router's scores
+  }
+
+  // How often what both norms of a layer give is kept for products: under autocast each product that nothing fuses has a copy of its own.
+  double copies_of_normed() const {
+    const Model& m = job_.model;
+    const bool is_eager = job_.kernels == Kernels::Eager || job_.kernels == Kernels::Transformers;
+    const bool is_copied = casts() && is_eager;
+    const double of_mlp = is_copied && m.gated ? 2 : 1;
+    return (is_copied && !m.joined_qkv ? 3 : 1) + (reads_inputs(Part::Mlp) ? of_mlp : 0);
   }
 
   [[nodiscard]] bool is_written_out() const {
@@ -290,7 +304,7 @@ class Counter {
     const Model& m = job_.model;
     double kept = 0;
     if (m.norm == Norm::Rms) {
-      kept += (4 + compute() + 2) * as_double(m.width) * between_;
+      kept += (compute() < 4 ? 4 + compute() + 2 : 2 * 4) * as_double(m.width) * between_;
       if (m.attention.normed_heads) {
         const double heads =
             as_double(m.attention.heads + m.attention.key_value_heads) / as_double(job_.layout.tp);
@@ -310,7 +324,7 @@ class Counter {
                             layer)) {  // its input, what attention gives, every second product
       const Attention& a = job_.model.attention;
       const double heads = as_double(a.head_dim * (2 * a.heads + a.key_value_heads));
-      return 2 * boundary + compute() * (heads + as_double(job_.model.inner)) /
+      return 2 * boundary + product() * (heads + as_double(job_.model.inner)) /
                                 as_double(job_.layout.tp) * tokens_;
     }
     return kept_by_layer(layer);
@@ -320,26 +334,39 @@ class Counter {
     const double boundary = compute() * as_double(job_.model.width) * between_;
     double kept = 0;
     for (const std::int64_t layer : blocks.layers) kept += left_by_layer(layer);
-    if (blocks.head) kept += (is_written_out() ? 4 : 2) * boundary;  // last norm
+    if (blocks.head) kept += kept_by_last_norm();
     // What was sent, until its gradient comes: by all but the role of the last virtual stage.
     if (!blocks.head) kept += boundary;
     return kept;
+  }
+
+  // Its input, what it gives, and written out what it is times the root; the cast weights of the output layer.
+  double kept_by_last_norm() const {
+    const Model& m = job_.model;
+    const double all = as_double(m.width) * between_;
+    const bool has_operators = is_written_out() && m.norm == Norm::Rms;
+    const double written_out = has_operators ? (compute() < 4 ? 2 * compute() : 4) : 0;
+    const double cast = casts() ? product() * head_weights() : 0;
+    return (compute() + product() + written_out) * all + cast;
+  }
+  double head_weights() const {
+    if (!job_.model.tied) return head_.all();
+    return as_double(job_.model.vocabulary * job_.model.width) / as_double(job_.layout.tp);
   }
 
   Bytes working_of(const StageBlocks& blocks) const {
     const Model& m = job_.model;
     double most = 0;
     for (const std::int64_t layer : blocks.layers) {
-      double made = 2 * as_double(m.width) * tokens_;
+      double between = 2 * as_double(m.width) * tokens_, inner = 0;
       if (has_experts(m, layer)) {
-        made += (made_of_inner(as_double(m.experts->inner)) / as_double(job_.layout.etp) +
-                 2 * as_double(m.width)) *
-                routed_;
+        between += 2 * as_double(m.width) * routed_;
+        inner = made_of_inner(as_double(m.experts->inner)) / as_double(job_.layout.etp) * routed_;
       } else {
-        made += made_of_inner(as_double(m.inner)) / as_double(job_.layout.tp) * tokens_;
+        inner = made_of_inner(as_double(m.inner)) / as_double(job_.layout.tp) * tokens_;
       }
       const double again = kept_by_layer(layer) - left_by_layer(layer);
-      most = std::max(most, compute() * made + again);
+      most = std::max(most, compute() * between + product() * inner + again);
     }
     return rounded(most);
   }
@@ -348,8 +375,8 @@ class Counter {
     const std::int64_t words =
         job_.model.patches ? job_.model.patches->classes : job_.model.vocabulary;
     // Written out: the logarithm of the softmax, the gradient of one word a row, and that of the logits, all in f32.
-    const double written_out = is_written_out() ? 12 : compute() + 8;
-    const double per_word = rules_.fused_loss ? compute() : written_out;
+    const double written_out = is_written_out() ? 12 : product() + 8;
+    const double per_word = rules_.fused_loss ? product() : written_out;
     return rounded(per_word * tokens_ * as_double(words) / as_double(job_.layout.tp));
   }
 

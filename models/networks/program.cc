@@ -79,16 +79,25 @@ class ProgramWriter {
     return add_tensor(name, TensorKind::Activation, job_.precision.compute, shape);
   }
   TensorId like(const std::string& name, TensorId other) {
-    return activation(name, program_.tensor(other).shape);
+    const schedule::Tensor& same = program_.tensor(other);
+    return add_tensor(name, TensorKind::Activation, same.dtype, std::vector(same.shape));
+  }
+  // Keys and values have the type of products, not that of what flows between blocks.
+  TensorId arrival(const std::string& name, const Travel& travel) {
+    const TensorId id = activation(name, travel.out);
+    if (travel.over == Over::ContextParallel)
+      program_.tensors.back().dtype = job_.precision.product();
+    return id;
   }
 
   Op& add_op(const std::string& name, Phase phase, std::int32_t stage, schedule::Work work,
              std::vector<TensorId> reads, std::vector<TensorId> writes) {
     const OpId id{static_cast<std::int32_t>(program_.ops.size())};
+    const bool travels = std::holds_alternative<CollectiveWork>(work);
     program_.ops.push_back({.id = id,
                             .name = name,
                             .phase = phase,
-                            .dtype = job_.precision.compute,
+                            .dtype = travels ? job_.precision.compute : job_.precision.product(),
                             .work = std::move(work),
                             .reads = std::move(reads),
                             .writes = std::move(writes),
@@ -172,7 +181,7 @@ class ProgramWriter {
       played.out = played.in;
       return;
     }
-    played.out = activation(travel.name + ".out", travel.out);
+    played.out = arrival(travel.name + ".out", travel);
     add_op(travel.name, Phase::Forward, played.stage,
            message(*travel.forward, travel.over, played.in, played.out), {played.in}, {played.out});
   }
@@ -263,7 +272,7 @@ class ProgramWriter {
               return;
             }
             std::vector<TensorId> reads = inputs();
-            const TensorId out = activation(travel.name + ".again", travel.out);
+            const TensorId out = arrival(travel.name + ".again", travel);
             add_op(travel.name + ".recompute", Phase::Backward, played.stage,
                    message(*travel.forward, travel.over, flowing, out), std::move(reads), {out});
             flowing = out;
@@ -438,13 +447,16 @@ std::vector<std::string> notes_on(const Job& job) {
         ": of layers' products with weights; activations are kept and parameters gathered in " +
         dtype);
   }
-  if (job.precision.compute == schedule::DType::F32 &&
+  if (job.precision.product() == schedule::DType::F32 &&
       job.precision.products == schedule::Operands::Own) {
     notes.emplace_back(
         "dtype=f32: products do not use tensor cores, as PyTorch has it by itself; products=tf32 "
         "where "
         "torch.set_float32_matmul_precision(\"high\") was called");
   }
+  if (job.precision.autocast == Autocast::F16)
+    notes.emplace_back(
+        "autocast=f16: what scales gradients and looks for infinite ones is left out");
   if (job.layout.cp > 1 && job.exchange == ContextExchange::Ring) {
     notes.emplace_back("exchange=ring: counted as a gather of keys and values before attention");
   }

@@ -33,6 +33,7 @@ struct Key {
   std::string key;
   std::function<void(Job&, const Given&)> set;
   std::function<std::string(const Job&)> text;
+  bool leads = false;  // says others, too, unless they are given
 };
 
 template <class Number>
@@ -131,7 +132,7 @@ Key layers_key() {
           }};
 }
 
-// A moment or two: what is kept beside a parameter follows, unless states= comes later.
+// A moment or two: what is kept beside a parameter follows.
 Key optimizer_key() {
   Key key = word(
       "optimizer", [](auto& job) -> auto& { return job.optimizer; });
@@ -139,6 +140,21 @@ Key optimizer_key() {
     set(job, given);
     job.precision.state_bytes = job.optimizer == Optimizer::Adam ? 8 : 4;
   };
+  key.leads = true;
+  return key;
+}
+
+Key autocast_key() {
+  Key key = word(
+      "autocast", [](auto& job) -> auto& { return job.precision.autocast; });
+  key.set = [set = key.set](Job& job, const Given& given) {
+    set(job, given);
+    Precision& p = job.precision;
+    if (p.autocast == Autocast::No) return;
+    p.compute = p.gradient = p.reduce = schedule::DType::F32;
+    p.master_bytes = 0;
+  };
+  key.leads = true;
   return key;
 }
 
@@ -160,6 +176,7 @@ const std::vector<Key>& keys() {
       whole("seq", DOVETAIL_FIELD(batch.sequence)),
       whole("mbs", DOVETAIL_FIELD(batch.micro)),
       whole("gbs", DOVETAIL_FIELD(batch.global)),
+      autocast_key(),
       word("dtype", DOVETAIL_FIELD(precision.compute)),
       optimizer_key(),
       word("updates", DOVETAIL_FIELD(updates)),
@@ -190,7 +207,8 @@ const std::vector<Key>& keys() {
 
 // How other tools call what has another key here; "" where none does.
 std::string_view own_word_for(std::string_view key) {
-  constexpr std::array<std::array<std::string_view, 2>, 13> kWords{{{"ac", "recompute"},
+  constexpr std::array<std::array<std::string_view, 2>, 14> kWords{{{"ac", "recompute"},
+                                                                    {"amp", "autocast"},
                                                                     {"batch", "gbs or mbs"},
                                                                     {"checkpointing", "recompute"},
                                                                     {"ddp", "dp"},
@@ -226,7 +244,7 @@ void set_option(Job& job, std::string_view key, std::string_view value, const st
 }
 
 void set_options(Job& job, std::string_view list, const std::string& where) {
-  std::vector<std::string_view> seen;
+  std::vector<std::pair<std::string_view, std::string_view>> given;
   while (!list.empty()) {
     const std::size_t comma = std::min(list.find(','), list.size());
     const std::string_view option = list.substr(0, comma);
@@ -236,12 +254,16 @@ void set_options(Job& job, std::string_view list, const std::string& where) {
       throw InputError(where + ": expected KEY=VALUE, found \"" + std::string(option) + "\"");
     }
     const std::string_view key = option.substr(0, equals);
-    if (std::ranges::find(seen, key) != seen.end()) {
+    if (std::ranges::find(given, key, &decltype(given)::value_type::first) != given.end()) {
       throw InputError(where + ": option " + std::string(key) + " is given twice");
     }
-    seen.push_back(key);
-    set_option(job, key, option.substr(equals + 1), where);
+    given.emplace_back(key, option.substr(equals + 1));
   }
+  std::ranges::stable_partition(given, [](const auto& one) {
+    const auto known = std::ranges::find(keys(), one.first, &Key::key);
+    return known != keys().end() && known->leads;
+  });
+  for (const auto& [key, value] : given) set_option(job, key, value, where);
 }
 
 Job parse_job(std::string_view text) {
@@ -259,10 +281,18 @@ Job parse_job(std::string_view text) {
 std::string to_string(const Job& job) {
   Job plain{.model = job.model};
   plain.batch.sequence = job.model.sequence;
+  std::vector<const Key*> leading;  // are read first: the others are as these say
+  for (const Key& key : keys()) {
+    const std::string value = key.text(job);
+    if (!key.leads || value == key.text(plain)) continue;
+    key.set(plain, {key.key, value, key.key});
+    leading.push_back(&key);
+  }
   std::string list;
   for (const Key& key : keys()) {
     std::string value = key.text(job);
-    if (value.empty() || value == key.text(plain)) continue;
+    const bool is_said = std::ranges::find(leading, &key) != leading.end();
+    if (!is_said && (value.empty() || value == key.text(plain))) continue;
     list += (list.empty() ? ":" : ",") + key.key + "=" + value;
   }
   return job.model.name + list;

@@ -124,6 +124,19 @@ TEST_F(JobExportTest, WhateverIsWrittenReadsBackAsWasSaid) {
   for (const std::string& target : job_targets()) EXPECT_GT(done[target], 5) << target;
 }
 
+// torchtitan casts by FSDP, and by autocast where it runs without it; no argument of Megatron's says autocast.
+TEST_F(JobExportTest, AutocastIsToldWhereItIs) {
+  const std::string ddp = "llama3_8b:dp=4,autocast=bf16,bucket=100MiB,kernels=eager";
+  EXPECT_THAT(given_up("torchtitan", ddp), IsEmpty());
+  EXPECT_THAT(given_up("deepspeed", ddp + ",zero=2,overlap_params=no"), IsEmpty());
+  EXPECT_THAT(given_up("torchtitan", "llama3_8b:dp_shard=4,autocast=bf16,kernels=eager"),
+              ElementsAre(StartsWith("autocast=bf16, no there: ")));
+  EXPECT_THAT(given_up("torchtitan", "llama3_8b:dp=4,bucket=100MiB,kernels=eager"),
+              ElementsAre(StartsWith("autocast=no, bf16 there: ")));
+  EXPECT_THAT(error_of([&] { written("megatron", ddp); }),
+              HasSubstr("Megatron cannot run this job: autocast=bf16"));
+}
+
 // Nothing is lost of what a framework can be told, key by key.
 TEST_F(JobExportTest, AJobThatTheFrameworkCanSayComesBackWhole) {
   const std::vector<Drawn> anywhere = {{"mbs", {"1", "2"}},
@@ -184,6 +197,13 @@ TEST_F(JobExportTest, AJobThatTheFrameworkCanSayComesBackWhole) {
          {"reduce", {"f32", "bf16"}},
          {"recompute", {"none", "selective", "op", "full"}},
          {"flash", {"yes", "no"}}}}},
+      {"deepspeed",
+       {"llama3_8b", "mixtral_8x7b"},
+       {anywhere,
+        {{"dp", {"2", "4"}},
+         {"zero", {"1", "2"}},
+         {"autocast", {"bf16", "f16"}},
+         {"overlap_grads", {"yes", "no"}}}}},
       {"deepspeed",
        {"llama3_8b", "mixtral_8x7b"},
        {anywhere,

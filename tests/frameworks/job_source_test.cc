@@ -286,6 +286,11 @@ TEST_F(JobSourceTest, TorchtitanWithoutFsdpIsDdpWithItsBuckets) {
   EXPECT_EQ(job.zero, Zero::Nothing);
   EXPECT_EQ(job.bucket_bytes, std::int64_t{100} << 20);
   EXPECT_EQ(job.as, jobs::RunBy::Torch);
+  // Its mixed_precision_param is autocast there.
+  EXPECT_EQ(job.precision.autocast, jobs::Autocast::Bf16);
+  EXPECT_EQ(job.precision.compute, DType::F32);
+  EXPECT_EQ(load_job(file("train.toml", kTitan) + ":world=8").precision.autocast,
+            jobs::Autocast::No);
 }
 
 TEST_F(JobSourceTest, MegatronsOwnScriptsSayWhatTheirSourceDoes) {
@@ -419,6 +424,18 @@ TEST_F(JobSourceTest, DeepSpeedsStagesDifferInWhatTheyHide) {
   EXPECT_THAT(error_of([&] { stage(R"("stage": 2, "offload_optimizer": {"device": "cpu"})", ""); }),
               EndsWith("zero_optimization.offload_optimizer.device: moving states to the host is "
                        "not modelled"));
+}
+
+TEST_F(JobSourceTest, DeepSpeedsAutocastKeepsF32AndStandsAlone) {
+  const auto job = [this](const std::string& more) {
+    return load_job(file("ds.json", "{\"train_batch_size\": 4" + more + "}") +
+                    ":model=llama3_8b,world=4");
+  };
+  const std::string cast = R"(, "torch_autocast": {"enabled": true, "dtype": "float16"})";
+  EXPECT_EQ(job(cast).precision.autocast, jobs::Autocast::F16);
+  EXPECT_EQ(job(cast).precision.compute, DType::F32);
+  EXPECT_THAT(error_of([&] { job(cast + R"(, "bf16": {"enabled": true})"); }),
+              HasSubstr("torch_autocast.enabled: expected neither fp16 nor bf16 beside it"));
 }
 
 TEST_F(JobSourceTest, AWorldIsWhatTheOtherDegreesLeaveOfIt) {

@@ -65,6 +65,7 @@ inline const std::vector<Drawn> kAnyKey = {
     {"reduce", {"f32", "bf16", "f16"}},
     {"products", {"own", "tf32", "fp8", "fp4"}},
     {"master", {"4", "2", "0"}},
+    {"autocast", {"no", "bf16", "f16"}},
     {"states", {"8", "6", "4", "2"}},
     {"recompute", {"none", "selective", "op", "full"}},
     {"recompute_layers", {"0", "1", "5", "9"}},

@@ -66,8 +66,7 @@ class EagerListTest : public ::testing::TestWithParam<Dispatched> {};
 
 TEST_P(EagerListTest, IsWhatPyTorchDispatches) {
   const Dispatched& wanted = GetParam();
-  Job job =
-      parse_job(wanted.model + ":" + wanted.keys + ",kernels=transformers,grads=bf16,reduce=bf16");
+  Job job = parse_job(wanted.model + ":" + wanted.keys + ",kernels=transformers");
   if (wanted.layers > 0) job.model.layers = wanted.layers;
   const schedule::Program program = program_of(job);
   {
@@ -103,7 +102,37 @@ INSTANTIATE_TEST_SUITE_P(
                                  0,
                                  "gbs=16,mbs=16,seq=1024",
                                  {162, 49, 12, 36'447'879'824, 4'047'897'624'576},
-                                 {249, 98, 12, 60'504'383'492, 8'095'795'249'152}}),
+                                 {249, 98, 12, 60'504'383'492, 8'095'795'249'152}},
+                      Dispatched{"gpt2_f32",
+                                 "gpt2",
+                                 0,
+                                 "gbs=16,mbs=16,seq=1024,dtype=f32",
+                                 {161, 49, 12, 56'426'300'073, 4'047'897'624'576},
+                                 {248, 98, 12, 97'953'267'716, 8'095'795'249'152}},
+                      Dispatched{"llama_autocast",
+                                 "llama3_8b",
+                                 4,
+                                 "gbs=1,mbs=1,seq=4096,autocast=bf16",
+                                 {189, 29, 4, 28'984'090'675, 11'450'382'811'136},
+                                 {325, 58, 4, 52'178'911'236, 22'900'765'622'272}},
+                      Dispatched{"checkpoint_autocast",
+                                 "llama3_8b",
+                                 4,
+                                 "gbs=1,mbs=1,seq=8192,recompute=full,autocast=bf16",
+                                 {189, 29, 4, 49'581'522'995, 22'900'765'622'272},
+                                 {481, 82, 8, 122'795'294'724, 56'246'891'708'416}},
+                      Dispatched{"qwen3_autocast",
+                                 "qwen3_0.6b",
+                                 0,
+                                 "gbs=1,mbs=1,seq=1024,autocast=bf16",
+                                 {1597, 197, 28, 17'272'076'339, 1'220'576'018'432},
+                                 {2990, 394, 28, 35'340'656'644, 2'441'152'036'864}},
+                      Dispatched{"gpt2_autocast",
+                                 "gpt2",
+                                 0,
+                                 "gbs=16,mbs=16,seq=1024,autocast=bf16",
+                                 {308, 49, 12, 65'807'830'185, 4'047'897'624'576},
+                                 {443, 98, 12, 106'428'662'276, 8'095'795'249'152}}),
     [](const auto& one) { return one.param.name; });
 
 }  // namespace

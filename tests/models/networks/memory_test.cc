@@ -201,6 +201,29 @@ TEST(JobMemoryTest, WhatTheDeviceMustHaveIsTensorsFragmentsAndWhatLiesOutside) {
   EXPECT_THAT(describe(memory), ::testing::HasSubstr("context and NCCL"));
 }
 
+// Peaks of PyTorch's own lifetimes: every storage of the dispatched list on the meta device, blocks of 512 bytes (PyTorch 2.11,
+// transformers 5.17; all but the work spaces of cuBLAS).
+TEST(JobMemoryTest, AutocastKeepsWhatAutogradDoes) {
+  struct Played {
+    std::string job;
+    std::int64_t layers;  // 0: all
+    double peak;
+  };
+  const double spaces = static_cast<double>(mib(64).count());
+  for (const Played& one : std::vector<Played>{
+           {"llama3_8b:gbs=1,seq=4096,autocast=bf16", 4, 36'310'714'368},
+           {"llama3_8b:gbs=1,seq=1024,autocast=bf16", 4, 30'786'791'424},
+           {"llama3_8b:gbs=1,seq=8192,recompute=full,autocast=bf16", 4, 37'617'223'680},
+           {"qwen3_0.6b:gbs=1,seq=1024,autocast=bf16", 0, 12'576'733'184},
+           {"gpt2:gbs=16,mbs=16,seq=1024,autocast=bf16", 0, 24'393'197'056},
+           {"gpt2:gbs=16,mbs=16,seq=1024,dtype=f32,master=0", 0, 28'399'157'248}}) {
+    Job job = parse_job(one.job + ",kernels=transformers");
+    if (one.layers > 0) job.model.layers = one.layers;
+    const double held = static_cast<double>(memory_of(job).front().allocated().count());
+    EXPECT_NEAR((held - spaces) / one.peak, 1, 0.005) << one.job;
+  }
+}
+
 TEST(JobMemoryTest, TheSmallestChangeThatFitsIsNamed) {
   const Job job = parse_job("llama3_8b:dp=8,mbs=2,gbs=128,seq=8192");
   const auto needs = [](const std::string& text) {

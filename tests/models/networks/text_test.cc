@@ -43,11 +43,24 @@ TEST(JobTextTest, WhatIsPrintedIsReadAgain) {
         "llama3_8b:pp=2,vp=2,gbs=8,schedule=interleaved,zero=1",
         "llama3_8b:pp=4,gbs=6,schedule=zero-bubble", "llama3_8b:pp=4,vp=2,gbs=6,schedule=zbv",
         "llama3_8b:pp=4,layers=9/9/8/6,gbs=8,kernels=eager",
-        "llama3_8b:tp=4,dp=2,zero=1,as=megatron"}) {
+        "llama3_8b:tp=4,dp=2,zero=1,as=megatron", "gpt2:autocast=bf16",
+        "gpt2:autocast=f16,grads=bf16,dp=2", "llama3_8b:optimizer=sgd,states=8"}) {
     const Job job = parse_job(text);
     const Job again = parse_job(to_string(job));
     EXPECT_EQ(job, again) << text << " is printed as " << to_string(job);
   }
+}
+
+// Wherever they stand: what a key says of others holds unless they are given.
+TEST(JobTextTest, AutocastAndOptimizerSayOthersThatAreNotGiven) {
+  const Job job = parse_job("gpt2:autocast=bf16");
+  EXPECT_EQ(job.precision.compute, schedule::DType::F32);
+  EXPECT_EQ(job.precision.gradient, schedule::DType::F32);
+  EXPECT_EQ(job.precision.master_bytes, 0);
+  EXPECT_EQ(job.precision.product(), schedule::DType::BF16);
+  EXPECT_EQ(to_string(job), "gpt2:gbs=1,autocast=bf16");
+  EXPECT_EQ(parse_job("gpt2:reduce=bf16,autocast=f16").precision.reduce, schedule::DType::BF16);
+  EXPECT_EQ(parse_job("gpt2:states=8,optimizer=sgd").precision.state_bytes, 8);
 }
 
 // What is said in vain: the same Program and decisions with it and without.
@@ -100,6 +113,9 @@ TEST(JobTextTest, RefusalsNameTheOption) {
     EXPECT_NE(refusal(text).find(words), std::string::npos) << text << ": " << refusal(text);
   };
   expect("llama3_8b:tpp=2", "unknown option \"tpp\"; did you mean \"tp\"?");
+  expect("gpt2:dtype=bf16,autocast=bf16", "autocast=bf16: expected dtype=f32, found dtype=bf16");
+  expect("gpt2:master=4,autocast=bf16", "autocast=bf16: expected master=0, found master=4");
+  expect("gpt2:amp=yes", "did you mean \"autocast\"?");
   expect("llama3_8b:fp8=yes", "unknown option \"fp8\"; did you mean \"products=fp8\"?");
   expect("llama3_8b:quantum=yes", "unknown option \"quantum\"; known: dp, dp_shard, tp,");
   expect("llama3_8b:tp=3", "tp=3 does not divide heads=32");
