@@ -4,7 +4,8 @@
 //   jobs::Phases phases = step_phases(lowered.program, lowered.costs);
 //   phases.forward, phases.backward, phases.optimizer;      // add up to phases.step
 //
-// Of the rank of the first role. A phase ends with its last op; what lies between counts to the later phase.
+// Of the rank of the first role. Forward ends with its last op, backward with the last op, copy or wait before the first update, as
+// DDP and FSDP copy and wait within it; what lies between counts to the later phase.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

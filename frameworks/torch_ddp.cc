@@ -107,6 +107,16 @@ def wrap(module, **options):
     return dovetail_torch.apply(module, PLAN, **options)
 )py";
 
+// An average's factor: the copy into a bucket applies it, and where gradients lie in buckets a pass of its own.
+void divide_into_buckets(const Program& program, Schedule& schedule) {
+  const bool averages = std::ranges::any_of(program.reductions, [](const auto& reduction) {
+    return reduction.op == schedule::ReduceOp::Average;
+  });
+  if (!averages || schedule.buckets.empty()) return;
+  const bool is_view = schedule.buckets.front().mode == schedule::BucketMode::View;
+  schedule.scale = is_view ? schedule::ScaleAt::BeforeCollective : schedule::ScaleAt::Collective;
+}
+
 void restrict_to_torch(Restriction& left) {
   require_one_stage_and_group(left, "DDP");
   keep_parameters_whole(left, "DDP", schedule::ParameterSync::AfterUpdate);
@@ -114,6 +124,9 @@ void restrict_to_torch(Restriction& left) {
   give_up_the_usual(left, "DDP");
   left.give_up("waits at first use: DDP waits at the end of backward",
                [](Schedule& schedule) { wait_at(schedule, schedule::WaitPoint::EndOfBackward); });
+  left.give_up(
+      "averages without a pass: DDP divides gradients that lie in buckets in one of its own",
+      [&left](Schedule& schedule) { divide_into_buckets(left.program(), schedule); });
 }
 
 Export write_torch(Restriction& left, const Writing& writing) {
@@ -241,7 +254,8 @@ std::vector<Framework> torch_ddp() {
       .size = SizeOption{.written_in = 1 << 20, .limits = torch_limits, .write = cap_setting},
       .policy = torch_policy,
       .usual = {"torch-ddp:cap=25MiB,first=1MiB,mode=view"},
-      .more = {"exact:mode=copy,wait=end-of-backward", "exact:wait=end-of-backward"},
+      .more = {"exact:mode=copy,wait=end-of-backward",
+               "exact:wait=end-of-backward,scale=before-collective"},
       .says = say_with_list,
       .list = torch_list_setting,
       .curve = "torch-ddp",

@@ -134,6 +134,8 @@ struct Attention {
 //   filled      written, not read
 //   gathered    rows taken from a table; scattered: added into one
 //   updated     an optimizer's fused step; foreach: one by operators over lists of tensors
+//   split       what a gather brought, copied into tensors; chunked: tensors put together for a reduce-scatter, rank by rank, a cast from a
+//               narrower type included
 enum class Access {
   Any,
   Plain,
@@ -154,13 +156,15 @@ enum class Access {
   Gathered,
   Scattered,
   Updated,
-  Foreach
+  Foreach,
+  Split,
+  Chunked
 };
 constexpr auto words_of(Access) {
   return words("any", "plain", "widened", "mixed", "rows", "columns", "sum-rows", "sum-columns",
                "strided", "rms-norm", "rms-norm-backward", "layer-norm", "layer-norm-backward",
                "softmax", "softmax-backward", "filled", "gathered", "scattered", "updated",
-               "foreach");
+               "foreach", "split", "chunked");
 }
 
 // Memory-bound work that moves `bytes` in all, reads plus writes, with `flop` operations on the

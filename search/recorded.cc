@@ -28,7 +28,9 @@ std::optional<RecordedRun> recorded_run(const schedule::Program& program,
     }
   }
   const schedule::Policy policy =
-      schedule::parse_policy(recorded.is_copied ? "torch-ddp:mode=copy" : "torch-ddp:mode=view");
+      // Without copies what divides gradients is among the recorded ops.
+      schedule::parse_policy(recorded.is_copied ? "torch-ddp:mode=copy"
+                                                : "torch-ddp:mode=view,scale=collective");
   schedule::Schedule frame = schedule::make_schedule(program, policy);
   frame.buckets.clear();
   return RecordedRun{

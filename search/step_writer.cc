@@ -529,7 +529,9 @@ bool StepWriter::write_waits(std::int32_t op) {
 void StepWriter::write_packs(std::int32_t op) {
   Role& role = at();
   while (role.next_pack < role.packs.size() && role.packs[role.next_pack].producer == op) {
-    write_pass(kComputeStream, data_.costs.copy(Bytes(role.packs[role.next_pack++].bytes)));
+    write_pass(kComputeStream, data_.costs.copy(Bytes(role.packs[role.next_pack++].bytes),
+                                                data_.gathers_each_use() ? models::CopyKind::Chunk
+                                                                         : models::CopyKind::Any));
   }
 }
 
@@ -666,7 +668,10 @@ void StepWriter::write_wait(std::size_t index) {
   if (!unpacks) return;
   const std::int64_t payload = data_.payload(*transfer.choice);
   write_pass(kComputeStream,
-             data_.costs.copy(reduces ? Bytes(payload) : data_.parameters(payload)));
+             reduces ? data_.costs.copy(Bytes(payload))
+                     : data_.costs.copy(data_.parameters(payload), data_.gathers_each_use()
+                                                                       ? models::CopyKind::Split
+                                                                       : models::CopyKind::Any));
 }
 
 void StepWriter::write_pass(StreamId stream, Duration time) {

@@ -32,6 +32,10 @@ class Compiler {
       : program_(program),
         costs_(costs),
         inline_host_(costs.host.kind == HostModel::Kind::Inline),
+        gathers_each_use_(std::ranges::any_of(program.buckets,
+                                              [](const schedule::BucketLayout& one) {
+                                                return one.residence == schedule::Residence::Shard;
+                                              })),
         lanes_(program, costs.distinct_ranks),
         moved_bytes_(program),
         builder_(lanes_, program.streams.size(), costs.links.size(), std::move(memory)),
@@ -169,7 +173,7 @@ class Compiler {
         },
         [&](const schedule::Communicate&) { static_cast<void>(program_.transfer(action)); },
         [&](const schedule::Copy& copy) {
-          play_pass(side, action.stream, costs_.copy(moved_bytes_.of(copy)));
+          play_pass(side, action.stream, costs_.copy(moved_bytes_.of(copy), kind_of(copy)));
         },
         [&](const schedule::RecordEvent& record) {
           events_[static_cast<std::size_t>(side.role)][record.event] =
@@ -181,6 +185,12 @@ class Compiler {
           play_pass(side, action.stream, costs_.scale(bytes));
         },
         [](const schedule::Release&) {});
+  }
+
+  [[nodiscard]] models::CopyKind kind_of(const schedule::Copy& copy) const {
+    if (!gathers_each_use_) return models::CopyKind::Any;
+    return copy.direction == schedule::CopyDirection::Pack ? models::CopyKind::Chunk
+                                                           : models::CopyKind::Split;
   }
 
   // A pass over a bucket: a copy or a scale.
@@ -228,6 +238,7 @@ class Compiler {
   const schedule::ScheduledProgram& program_;
   const models::Costs& costs_;
   const bool inline_host_;
+  const bool gathers_each_use_;
   const Lanes lanes_;
   const MovedBytes moved_bytes_;
   CommandGraph builder_;

@@ -178,6 +178,8 @@ JobWriter deepspeed_writer() {
           .unsaid = {{"dp", "shards and replicas are one group where parameters are whole"},
                      {"dp_shard", "shards and replicas are one group where parameters are whole"},
                      {"sp", "AutoTP has no sequence parallelism"},
+                     {"zero", "a rank that is alone has nothing to divide"},
+                     {"wrap", "a rank that is alone has nobody to reduce with"},
                      {"async_tp", "AutoTP's collectives are waited for"},
                      {"master", "the master weights are f32, or of the type of compute with ZeRO"},
                      {"states", "optimizer states are f32, or bf16 with bf16 master weights"},

@@ -351,6 +351,8 @@ JobWriter megatron_writer() {
                   "optimizer"},
                  {"products", "no argument has f32 multiplied in TF32"},
                  {"updates", "Transformer Engine's FusedAdam updates"},
+                 {"wrap", "gradients are made in their buckets"},
+                 {"zero", "a rank that is alone has nothing to divide"},
                  {"kernels", "Transformer Engine fuses what lies between products"},
                  {"recompute", "its selective recomputation is of attention, not op by op"},
                  {"recompute_layers", "as many layers of each chunk are computed again"},

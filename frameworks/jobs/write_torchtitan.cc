@@ -255,7 +255,8 @@ JobWriter torchtitan_writer() {
                      {"overlap_params", "parameters are gathered beside compute"},
                      {"flash", "attention is one kernel"},
                      {"kernels", "asynchronous tp is compiled, what splits backward is not"},
-                     {"updates", "optimizer.implementation is fused"}},
+                     {"updates", "optimizer.implementation is fused"},
+                     {"wrap", "a rank that is alone runs without DDP and FSDP"}},
           .write = write_titan,
           .as_run = titan_as_run};
 }

@@ -119,11 +119,12 @@ struct Cluster {
   std::optional<Roofline> compute;
   std::vector<MeasuredKernel> kernels;    // default none; wins over `compute`
   std::optional<UnitKernel> unit_kernel;  // absent: timed work cannot be executed here
-  std::optional<CopyModel> copy;          // absent: 2 * bytes / (0.8 * compute.memory)
-  std::map<PassKind, PassModel> passes;   // default none; for passes that are no measured kernel
-  double skew = 0;                        // default 0; kernels and passes take 1 + skew their time
-  HostModel host;                         // absent, or a key of it: default_host(backend)
-  Contention contention;                  // default none
+  std::optional<CopyModel>
+      copy;  // absent: as a pass over its bytes (memory_rates.h), or 0.8 of compute.memory
+  std::map<PassKind, PassModel> passes;  // default none; for passes that are no measured kernel
+  double skew = 0;                       // default 0; kernels and passes take 1 + skew their time
+  HostModel host;                        // absent, or a key of it: default_host(backend)
+  Contention contention;                 // default none
   // How long a collective goes on while the core of one of its ranks is away (sim/absences.h).
   Duration network_shield{};       // default 0
   std::optional<Quality> quality;  // absent: not written by a calibration

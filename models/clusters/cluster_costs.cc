@@ -4,6 +4,7 @@
 // collective and placement of a group.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "base/decimal.h"
 #include "base/error.h"
 #include "base/statistics.h"
 #include "models/clusters/cluster.h"
@@ -61,11 +62,22 @@ std::set<CollectiveKey> further_keys_of(const Cluster& cluster, const schedule::
   return keys;
 }
 
-std::optional<CopyModel> copy_model(const Cluster& cluster) {
+// One that was measured is for every kind of copy. Each byte is read once and written once.
+std::optional<CopyModel> copy_model(const Cluster& cluster, schedule::Access access,
+                                    schedule::DType dtype) {
   if (cluster.copy) return cluster.copy;
   if (!cluster.compute) return std::nullopt;
-  // Each byte is read once and written once.
-  return CopyModel{Duration{}, seconds_to_move(*cluster.compute, Bytes(2)) * 1e9};
+  const Roofline& gpu = *cluster.compute;
+  const std::optional<MemoryRate> rate =
+      gpu.passes == nullptr ? std::nullopt : gpu.passes->rate(access, dtype, 0);
+  if (!rate) return CopyModel{Duration{}, seconds_to_move(gpu, Bytes(2)) * 1e9};
+  return CopyModel{rate->fixed + gpu.kernel_overhead, 2e9 / (rate->share * gpu.memory.count())};
+}
+
+// Of gradients that travel.
+schedule::DType gradient_type(const schedule::Program& program) {
+  return program.reductions.empty() ? schedule::DType::F32
+                                    : program.tensor(program.reductions.front().gradient).dtype;
 }
 
 // Which collectives nobody measured, and from what they are modelled.
@@ -221,7 +233,12 @@ Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
   costs.collectives = std::move(collectives.costs);
   costs.links = std::move(collectives.links);
   if (cluster.topology) costs.node_ranks = cluster.topology->node_ranks;
-  costs.copies = copy_model(cluster);
+  const schedule::DType gradient = gradient_type(program);
+  costs.copies = copy_model(cluster, schedule::Access::Plain, gradient);
+  if (!cluster.copy) {
+    costs.splits = copy_model(cluster, schedule::Access::Split, gradient);
+    costs.chunks = copy_model(cluster, schedule::Access::Chunked, gradient);
+  }
   if (const auto scale = cluster.passes.find(PassKind::Scale); scale != cluster.passes.end()) {
     costs.scales = scale->second;
   }
@@ -268,7 +285,12 @@ std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Pro
                         "peak rates, uncalibrated");
   }
   if (!cluster.copy && cluster.compute) {
-    sentences.emplace_back("bucket copies are assumed to run at 0.8 of the memory rate");
+    const auto rate =
+        cluster.compute->passes == nullptr
+            ? std::nullopt
+            : cluster.compute->passes->rate(schedule::Access::Plain, schedule::DType::F32, 0);
+    sentences.push_back("bucket copies are assumed to run at " +
+                        fixed(rate ? rate->share : 0.8, 1) + " of the memory rate");
   }
   if (cluster.quality && !cluster.quality->valid) {
     std::string why;

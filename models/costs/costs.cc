@@ -75,7 +75,9 @@ CollectiveTime Costs::collective(schedule::Collective kind, const schedule::Proc
                    (list.empty() ? "it has no tables at all" : "it has tables for ranks: " + list));
 }
 
-Duration Costs::copy(Bytes bytes) const {
+Duration Costs::copy(Bytes bytes, CopyKind kind) const {
+  const std::optional<CopyModel>& own = kind == CopyKind::Split ? splits : chunks;
+  if (kind != CopyKind::Any && own) return own->time(bytes);
   if (!copies) {
     throw InputError("cluster " + machine +
                      ": the plan copies into buckets, but the cluster has neither a copy nor a "

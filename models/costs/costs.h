@@ -144,6 +144,9 @@ struct CollectiveCost {
   friend bool operator==(const CollectiveCost&, const CollectiveCost&) = default;
 };
 
+// What is copied into a bucket or out of it: anything, or for gathers of parameters before each use.
+enum class CopyKind { Any, Split, Chunk };
+
 struct Costs {
   std::string machine;  // for provenance
   OpCosts ops;
@@ -151,6 +154,9 @@ struct Costs {
   std::vector<CollectiveCost> collectives;
   std::optional<CopyModel>
       copies;  // one direction of a pack or unpack; absent: nothing can be copied
+  // The same where parameters are gathered before each use: what a gather brought split into parameters, and gradients put together for a
+  // reduce-scatter. Absent: as `copies`.
+  std::optional<CopyModel> splits, chunks;
   std::optional<PassModel>
       scales;  // of a buffer in place, 2 bytes of traffic each; absent: as a copy
   HostModel host;
@@ -174,7 +180,7 @@ struct Costs {
   [[nodiscard]] CollectiveTime collective(schedule::Collective kind,
                                           const schedule::ProcessGroup& group, Bytes bytes) const;
   // Throws InputError where nothing is known of copies.
-  [[nodiscard]] Duration copy(Bytes bytes) const;
+  [[nodiscard]] Duration copy(Bytes bytes, CopyKind kind = CopyKind::Any) const;
   [[nodiscard]] Duration scale(Bytes bytes) const;
   [[nodiscard]] Contention contention(Rank rank) const;
   // Whether the spread of anything was measured.

@@ -40,7 +40,7 @@ struct CostsInFile {
   RulesInFile rules;
   std::vector<std::string> links;
   std::vector<CollectiveInFile> collectives;
-  std::optional<CopyModel> copies, scales;
+  std::optional<CopyModel> copies, splits, chunks, scales;
   HostModel host;
   std::vector<Contention> contention;
 };
@@ -155,6 +155,10 @@ constexpr auto kCostsFields = as_object(fields<CostsInFile>(
     required("links", &CostsInFile::links, as_list(as_text()), "that every rank has, out and in"),
     required("collectives", &CostsInFile::collectives, as_list(as_object(kCollectiveFields))),
     optional("copies", &CostsInFile::copies, as_object(kCopyFields), kCopyWords),
+    optional("splits", &CostsInFile::splits, as_object(kCopyFields),
+             "copies of what a gather brought into parameters; absent: as copies"),
+    optional("chunks", &CostsInFile::chunks, as_object(kCopyFields),
+             "copies of gradients into the buffer of a reduce-scatter; absent: as copies"),
     optional("scales", &CostsInFile::scales, as_object(kCopyFields),
              "scaling a buffer in place: fixed plus per byte; absent: as a copy"),
     required("host", &CostsInFile::host, as_object(kHostFields), kHostWords),
@@ -179,6 +183,8 @@ std::string costs_to_json(const Costs& costs) {
                    .links = costs.links,
                    .collectives = {},
                    .copies = costs.copies,
+                   .splits = costs.splits,
+                   .chunks = costs.chunks,
                    .scales = {},
                    .host = costs.host,
                    .contention = costs.contention_by_class};
@@ -212,6 +218,8 @@ Costs costs_from_json(JsonObject root) {
                                  .loads = std::move(cost.loads)});
   }
   costs.copies = file.copies;
+  costs.splits = file.splits;
+  costs.chunks = file.chunks;
   if (file.scales) costs.scales = PassModel{file.scales->fixed, file.scales->ns_per_byte};
   costs.host = file.host;
   costs.contention_by_class = std::move(file.contention);

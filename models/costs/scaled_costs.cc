@@ -45,7 +45,8 @@ void scale_compute(Costs& costs, double factor) {
     ops.set(std::move(known));
   }
   costs.ops = std::move(ops);
-  scale(costs.copies, factor);
+  for (std::optional<CopyModel>* const copy : {&costs.copies, &costs.splits, &costs.chunks})
+    scale(*copy, factor);
   if (costs.scales) {
     costs.scales->fixed = stretched(costs.scales->fixed, factor);
     costs.scales->ns_per_byte *= factor;

@@ -218,8 +218,20 @@ bool is_recomputed_by_op(const Job& job, std::int64_t layer) {
 
 bool has_copies(const Job& job) {
   const Layout& l = job.layout;
-  if (l.replicas() * l.cp > 1) return true;
+  if (l.replicas() * l.cp > 1 || job.wrap == Wrap::Always) return true;
   return job.model.experts && l.stage_ranks() > l.ep * l.etp && (l.ep > 1 || l.etp != l.tp);
+}
+
+double shards_of(const Job& job, bool of_experts) {
+  const Layout& l = job.layout;
+  const auto ranks = static_cast<double>((l.dp_shard > 1 ? l.dp_shard : l.dp) * l.cp);
+  if (!of_experts) return ranks;
+  return std::max(1.0, ranks * static_cast<double>(l.tp) / static_cast<double>(l.ep * l.etp));
+}
+
+bool casts_gathered(const Job& job) {
+  return job.zero == Zero::Parameters && job.precision.master_bytes > 0 &&
+         job.as != RunBy::Deepspeed;
 }
 
 void complete(Job& job, const std::string& where) { Checker(job, where).run(); }
@@ -227,6 +239,7 @@ void complete(Job& job, const std::string& where) { Checker(job, where).run(); }
 Job in_effect(Job job) {
   const Job plain{.model = job.model};
   Layout& l = job.layout;
+  if (l.replicas() * l.cp > 1) job.wrap = plain.wrap;
   const bool is_alone = !has_copies(job);
   if (is_alone) job.zero = Zero::Nothing;
   const bool is_whole = job.zero == Zero::Nothing;

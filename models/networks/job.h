@@ -117,6 +117,11 @@ constexpr auto words_of(LoraTargets) { return words("attention", "all-linear"); 
 enum class RunBy { Any, Torch, Fsdp, Megatron, Deepspeed };
 constexpr auto words_of(RunBy) { return words("any", "torch", "fsdp", "megatron", "deepspeed"); }
 
+// Whether the wrapper of data parallelism (DDP; FSDP2 with Zero::Parameters) is there: where a rank has company, or always, as with
+// `torchrun --nproc-per-node 1`. What it copies is copied then, and nothing travels.
+enum class Wrap { Auto, Always };
+constexpr auto words_of(Wrap) { return words("auto", "always"); }
+
 enum class Optimizer { Sgd, Adam, Muon };
 constexpr auto words_of(Optimizer) { return words("sgd", "adam", "muon"); }
 
@@ -142,6 +147,7 @@ struct Job {
   double expert_imbalance = 1;  // tokens of the busiest rank against the mean
   bool flash = true;            // attention in one kernel that keeps no scores
   Kernels kernels = Kernels::Fused;
+  Wrap wrap = Wrap::Auto;
   RunBy as = RunBy::Any;                // of a job in a framework's words that framework
   std::vector<std::string> notes = {};  // options that matter and are not modelled, one line each
 
@@ -163,8 +169,12 @@ bool is_recomputed(const Job& job, std::int64_t layer);
 // Whether it computes the layer again op by op; one with experts counts as kept.
 bool is_recomputed_by_op(const Job& job, std::int64_t layer);
 
-// Whether any gradient has a copy on another rank, with which it is reduced; without one nothing is bucketed or divided.
+// Whether any gradient has a copy on another rank, with which it is reduced; without one nothing is bucketed or divided, unless wrap=always.
 bool has_copies(const Job& job);
+// Over how many ranks Zero divides: of replicas that are sharded themselves (HSDP) only the shards.
+double shards_of(const Job& job, bool of_experts);
+// Whether parameters are held in the type of their master copy only, and cast on their way into a gather, as FSDP2 does it.
+bool casts_gathered(const Job& job);
 
 // Fills what was not said (batch.global: one micro-batch per replica and stage) and checks the rest. Throws
 // InputError, which begins with `where` and names the option: degrees that do not divide heads, layers,

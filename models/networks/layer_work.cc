@@ -46,6 +46,7 @@ class LayerWriter {
     } else {
       look_up();
     }
+    compute_.backward_reads = false;
     if (layout_.tp > 1) {
       compute_.out = {tokens(), model_.width};
       end();
@@ -125,7 +126,6 @@ class LayerWriter {
       }
     }
   }
-  void end() { chain_.emplace_back(std::move(compute_)); }
   // The kernels from here on are this module's.
   void module(const std::string& name, std::int64_t columns = 0) {
     compute_.modules.push_back({.name = module_name(model_, is_in_layer_ ? layer_ : -1, name),
@@ -133,6 +133,38 @@ class LayerWriter {
                                 .forward = compute_.forward.size(),
                                 .backward_input = compute_.backward_input.size(),
                                 .backward_weight = compute_.backward_weight.size()});
+  }
+  void end() {
+    if (job_.zero == Zero::Parameters && has_copies(job_) && job_.as != RunBy::Deepspeed &&
+        job_.as != RunBy::Megatron)
+      copy_as_fsdp2();
+    chain_.emplace_back(std::move(compute_));
+  }
+  // FSDP2 casts its shard and copies it into the gather's buffer; a rank that is alone copies the sum of gradients out of its buffer.
+  // What is gathered is split into parameters, and gradients are put together, by copies of the schedule.
+  void copy_as_fsdp2() {
+    double mine = 0, whole = 0;
+    for (const ParameterShape& parameter : compute_.parameters) {
+      double numel = 1;
+      for (const std::int64_t extent : local_shape(parameter, layout_.tp, layout_.ep, layout_.etp))
+        numel *= static_cast<double>(extent);
+      mine += numel / shards_of(job_, parameter.expert);
+      if (parameter.trained) whole += numel;
+    }
+    if (mine == 0) return;
+    const auto shard = static_cast<std::int64_t>(mine);
+    const bool is_alone = shards_of(job_, false) <= 1;
+    if (casts_gathered(job_))
+      compute_.on_gather.push_back(
+          memory(shard, {job_.precision.master_bytes + between(), Access::Plain}, 0));
+    if (!is_alone) {
+      compute_.on_gather.push_back(memory(shard, {2 * between(), Access::Plain}, 0));
+    } else if (whole > 0) {
+      const std::int64_t sum = schedule::element_size(job_.precision.reduce).count();
+      compute_.backward_weight.push_back(
+          memory(static_cast<std::int64_t>(whole), {2 * sum, Access::Plain}, 0));
+    }
+    compute_.is_gathered_again = is_in_layer_ && job_.reshard;
   }
 
   // A matrix product with weights, three ways; without the last one where they are frozen. Narrower weights that were
@@ -744,6 +776,7 @@ schedule::MemoryWork update_work(const Job& job, const std::vector<std::int64_t>
   const std::int64_t gradient = schedule::element_size(job.precision.gradient).count();
   const std::int64_t parameter = schedule::element_size(job.precision.compute).count();
   const std::int64_t kept = job.precision.master_bytes + job.precision.state_bytes;
+  const std::int64_t written = casts_gathered(job) ? 0 : parameter;
   double flop = 0;
   if (job.optimizer == Optimizer::Muon && shape.size() > 1) {
     const auto rows = static_cast<double>(std::min(shape[shape.size() - 2], shape.back()));
@@ -760,7 +793,7 @@ schedule::MemoryWork update_work(const Job& job, const std::vector<std::int64_t>
             .flop = Flop(0),
             .access = Access::Foreach};
   }
-  return {.bytes = Bytes(elements * (gradient + 2 * kept + parameter + read)),
+  return {.bytes = Bytes(elements * (gradient + 2 * kept + written + read)),
           .flop = Flop(flop),
           .access = Access::Updated};
 }

@@ -53,6 +53,10 @@ struct Compute {
   std::optional<std::size_t> needed = std::nullopt;
   std::vector<std::int64_t> out = {};  // shape of what it hands on
   std::vector<Module> modules = {};    // forward order
+  // What casts this rank's shard and puts it into a gather (FSDP2), each time that its parameters are gathered.
+  std::vector<schedule::Kernel> on_gather = {};
+  bool is_gathered_again = false;  // in backward
+  bool backward_reads = true;      // its parameters: the gradient of an embedding needs no weights
 };
 
 // The same kernels, a Compute for each module; what is computed again is left out.
@@ -84,7 +88,7 @@ struct LossWork {
 LossWork loss_work(const Job& job);
 
 // Of an optimizer step of a tensor of this shape: gradient, master weight and states are read, all but the gradient
-// are written, and so is the parameter. Muon besides, of each matrix r x c with r <= c: five iterations of r r c, r r r
+// are written, and so is the parameter, unless it exists while it is gathered only. Muon besides, of each matrix r x c with r <= c: five iterations of r r c, r r r
 // and r r c products (Jordan et al. 2024).
 schedule::MemoryWork update_work(const Job& job, const std::vector<std::int64_t>& shape);
 

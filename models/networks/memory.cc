@@ -195,20 +195,15 @@ class Counter {
   double product() const { return size_of(job_.precision.product()); }
   bool casts() const { return job_.precision.autocast != Autocast::No; }
   bool divides_update() const {
-    return (job_.zero == Zero::Optimizer || job_.zero == Zero::Gradients) && shards(false) > 1;
-  }
-
-  // Over how many ranks Zero divides: of replicas that are sharded themselves (HSDP) only the shards.
-  double shards(bool of_experts) const {
-    const Layout& l = job_.layout;
-    const double ranks = as_double((l.dp_shard > 1 ? l.dp_shard : l.dp) * l.cp);
-    return of_experts ? std::max(1.0, ranks * as_double(l.tp) / as_double(l.ep * l.etp)) : ranks;
+    return (job_.zero == Zero::Optimizer || job_.zero == Zero::Gradients) &&
+           shards_of(job_, false) > 1;
   }
 
   // Bytes of what `from` and higher stages of Zero divide.
   Bytes part(const Held& held, double bytes, Zero from) const {
     if (job_.zero < from) return rounded(held.all() * bytes);
-    return rounded(bytes * (held.dense / shards(false) + held.experts / shards(true)));
+    return rounded(bytes *
+                   (held.dense / shards_of(job_, false) + held.experts / shards_of(job_, true)));
   }
 
   Bytes sums_of(const Held& held) const {
@@ -425,7 +420,7 @@ class Counter {
     } else if (job_.zero == Zero::Gradients && job_.bucket_bytes) {
       bytes += 2 * as_double(*job_.bucket_bytes);
     }
-    if (rules_.bucket_copies && l.replicas() * l.cp > 1) {
+    if (rules_.bucket_copies && has_copies(job_)) {
       bytes += held.all() * (rules_.whole_gradients ? compute() : size_of(job_.precision.gradient));
     }
     return rounded(bytes);
@@ -496,7 +491,8 @@ MemoryRules memory_rules(const Job& job) {
   const bool is_megatron = job.as == RunBy::Megatron;
   const bool is_deepspeed = job.as == RunBy::Deepspeed;
   return {.resident_gradients = is_megatron,
-          .bucket_copies = job.as == RunBy::Torch,
+          .bucket_copies =
+              job.as == RunBy::Torch || (job.wrap == Wrap::Always && job.zero == Zero::Nothing),
           .fused_gate = is_megatron || job.kernels == Kernels::Layers,
           .whole_sums = job.zero == Zero::Parameters && !is_megatron && !is_deepspeed,
           .cast_shards = is_deepspeed};

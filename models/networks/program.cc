@@ -172,7 +172,9 @@ class ProgramWriter {
     std::vector<TensorId> reads;
     if (has_input_) reads.push_back(played.in);
     reads.insert(reads.end(), played.parameters.begin(), played.parameters.end());
-    add_op(compute.name + ".forward", Phase::Forward, played.stage, kernels(compute.forward),
+    std::vector<Kernel> all = compute.on_gather;
+    all.insert(all.end(), compute.forward.begin(), compute.forward.end());
+    add_op(compute.name + ".forward", Phase::Forward, played.stage, kernels(std::move(all)),
            std::move(reads), {played.out});
   }
 
@@ -313,9 +315,13 @@ class ProgramWriter {
     if (is_first && before != nullptr && before->again_for_weights) input = gather_again(at - 1);
     std::vector<TensorId> reads{arriving};
     if (at > 0) reads.push_back(input);
-    reads.insert(reads.end(), played.parameters.begin(), played.parameters.end());
+    if (compute.backward_reads)
+      reads.insert(reads.end(), played.parameters.begin(), played.parameters.end());
+    std::vector<Kernel> gathering;
+    if (compute.is_gathered_again) gathering = compute.on_gather;
     if (!is_split) {
-      std::vector<Kernel> all = compute.backward_input;
+      std::vector<Kernel> all = std::move(gathering);
+      all.insert(all.end(), compute.backward_input.begin(), compute.backward_input.end());
       all.insert(all.end(), compute.backward_weight.begin(), compute.backward_weight.end());
       if (all.empty()) all = compute.forward;  // an embedding: its rows are added up
       std::vector<TensorId> writes = write_gradients(played, reads);
@@ -329,8 +335,9 @@ class ProgramWriter {
     }
     if (before != nullptr && before->again_for_weights) input = gather_again(at - 1);
     flowing_ = like(compute.name + ".grad", played.in);
+    gathering.insert(gathering.end(), compute.backward_input.begin(), compute.backward_input.end());
     add_op(compute.name + ".backward.input", Phase::Backward, played.stage,
-           kernels(compute.backward_input), reads, {flowing_});
+           kernels(std::move(gathering)), reads, {flowing_});
     if (before != nullptr) undo_travel(*before, played_[at - 1]);
     std::vector<TensorId> weight_reads{arriving, input};
     std::vector<TensorId> writes = write_gradients(played, weight_reads);
@@ -402,7 +409,8 @@ class ProgramWriter {
       op.effect = schedule::Update{.elementwise = job_.optimizer != Optimizer::Muon};
       for (const GroupId group : is_expert_.at(id) ? groups_.of_experts : groups_.of_dense) {
         // Experts of which no other rank has a copy, beside layers that have one.
-        if (has_copies(job_) && program_.group(group).size() == 1) continue;
+        if (has_copies(job_) && job_.wrap == Wrap::Auto && program_.group(group).size() == 1)
+          continue;
         program_.reductions.push_back({.gradient = gradient, .group = group});
       }
     }

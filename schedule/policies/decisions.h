@@ -113,7 +113,8 @@ struct Sharding {
 //   AfterAverages   behind each collective of an average, as the naive program does
 //   Source          what Paddle's pass decides
 //   Improved        the loss gradient if possible, else the optimizer, else once per bucket
-enum class ScaleRule { Collectives, AfterAverages, Source, Improved };
+//   IntoBuckets     as PyTorch DDP: on the way into the bucket, which the copy does; of buckets that gradients lie in a pass of its own
+enum class ScaleRule { Collectives, AfterAverages, Source, Improved, IntoBuckets };
 struct ScaleDecision {
   ScaleRule rule = ScaleRule::Collectives;
   std::optional<ScaleAt> asked = std::nullopt;

@@ -193,13 +193,13 @@ class Deciding {
     switch (decision.rule) {
       case ScaleRule::Collectives:
         break;
-      case ScaleRule::AfterAverages: {
-        const bool averages = std::ranges::any_of(
-            program_.reductions,
-            [](const Reduction& reduction) { return reduction.op == ReduceOp::Average; });
-        if (!decision.asked && averages) scaling.at = ScaleAt::AfterCollective;
+      case ScaleRule::AfterAverages:
+        if (!decision.asked && owes_average()) scaling.at = ScaleAt::AfterCollective;
         break;
-      }
+      case ScaleRule::IntoBuckets:
+        if (!decision.asked && place_.mode == BucketMode::View && owes_average())
+          scaling.at = ScaleAt::BeforeCollective;
+        break;
       case ScaleRule::Source:
         scaling = source_scaling(program_, decision.asked);
         break;
@@ -213,6 +213,12 @@ class Deciding {
     if (!is_told) return;
     result_.report.push_back("scaling " + std::string(to_string(scaling.at)) + ": " +
                              scaling.reason);
+  }
+
+  [[nodiscard]] bool owes_average() const {
+    return std::ranges::any_of(program_.reductions, [](const Reduction& reduction) {
+      return reduction.op == ReduceOp::Average;
+    });
   }
 
   template <class Alternative>

@@ -2,7 +2,9 @@
 //
 // The same rule as threshold, with the limits `first`, then `cap`. With torch=2.6 or later a given cap is
 // the first limit too, as it is there; before, and without torch=, the first is 1 MiB.
-// Source: c10d/reducer.cpp, compute_bucket_assignment_by_size; nn/parallel/distributed.py.
+// DDP divides each gradient on its way into the bucket. With mode=view, its gradient_as_bucket_view=True, that is a pass of its own: gradients
+// that backward made anew (zero_grad sets them to None) are divided into the bucket, others where they lie.
+// Source: c10d/reducer.cpp (mark_variable_ready_dense), compute_bucket_assignment_by_size; nn/parallel/distributed.py.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/policies/definition.h"
@@ -58,6 +60,7 @@ PolicyDefinition torch_ddp_policy() {
                 decisions.grouping = ByLimits{.first = mib(1)};
                 decisions.placement =
                     BucketPlacement{.mode = BucketMode::Copy, .wait = WaitPoint::EndOfBackward};
+                decisions.scaling = ScaleDecision{.rule = ScaleRule::IntoBuckets};
               },
           .complete = follow_version};
 }

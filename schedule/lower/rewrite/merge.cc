@@ -187,7 +187,10 @@ class Accumulator {
             .phase = Phase::Backward,
             .dtype = merge_.dtype,
             .work = MemoryWork{.bytes = first ? read + written : read + written * 2,
-                               .flop = Flop(first ? 0 : static_cast<double>(gradient.numel()))},
+                               .flop = Flop(first ? 0 : static_cast<double>(gradient.numel())),
+                               .access = gradient.dtype == merge_.dtype ? Access::Plain
+                                         : first                        ? Access::Widened
+                                                                        : Access::Mixed},
             .reads = {gradient.id},
             .writes = {sum},
             .effect = Accumulate{.overwrite = first,

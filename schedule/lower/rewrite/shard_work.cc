@@ -50,6 +50,9 @@ bool WorkSum::add(const Work& work, Share share) {
   const auto* timed = std::get_if<TimedWork>(&work);
   if (memory == nullptr && timed == nullptr) return false;
   if (empty_ && timed != nullptr) total_ = TimedWork{.by_rank = {Duration{}}};
+  if (empty_ && memory != nullptr)
+    total_ =
+        MemoryWork{.bytes = {}, .flop = {}, .access = memory->access, .columns = memory->columns};
   empty_ = false;
   if (timed != nullptr) {
     auto* total = std::get_if<TimedWork>(&total_);
@@ -57,6 +60,7 @@ bool WorkSum::add(const Work& work, Share share) {
   }
   auto* total = std::get_if<MemoryWork>(&total_);
   if (total == nullptr) return false;
+  if (total->access != memory->access) total->access = Access::Any;
   const double fraction = static_cast<double>(share.part) / static_cast<double>(share.whole);
   total->bytes += Bytes(part_of(memory->bytes.count(), share));
   total->flop += Flop(memory->flop.count() * fraction);
