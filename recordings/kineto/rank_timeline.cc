@@ -605,6 +605,10 @@ class Joiner {
   // one, it is taken to have waited for that.
   void wait_between_steps() {
     constexpr Duration kSoon = std::chrono::microseconds(200);
+    if (const std::int32_t first = first_launch(line_.steps.front()); first != kNone) {
+      Instant& begin = line_.steps.front().start;
+      begin = std::min(begin, line_.calls[static_cast<std::size_t>(first)].start);
+    }
     std::vector<std::pair<std::int32_t, HostCall>> waits;  // before that call
     for (std::size_t s = 0; s + 1 < line_.steps.size(); ++s) {
       const std::int32_t launch = first_launch(line_.steps[s]);

@@ -71,7 +71,7 @@ TEST(JaxTest, EachDeviceIsARankAndModulesAreSteps) {
   text += R"({"ph":"M","pid":9,"name":"process_name","args":{"name":"/host:CPU"}},)";
   int correlation = 0;
   for (int step = 0; step < 3; ++step) {
-    const double at = 1000 + step * 5000;
+    const double at = 1000 + step * 3540;
     for (int device = 1; device <= 2; ++device) {
       const double compute = device == 1 ? 2000 : 2500;
       text += xla_event(9, 5, "cuLaunchKernelEx", at - 20, 4, ++correlation);
