@@ -16,12 +16,14 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_reader.h"
+#include "base/statistics.h"
 #include "cli/answer.h"
 #include "cli/diagnose_json.h"
 #include "cli/import.h"
 #include "cli/outputs.h"
 #include "cli/result_pages.h"
 #include "cli/text.h"
+#include "cli/trace_bandwidth.h"
 #include "frameworks/framework.h"
 #include "recordings/diagnose/diagnosis.h"
 #include "recordings/diagnose/step_traces.h"
@@ -71,7 +73,8 @@ std::string title_of(const JobTrace& job, const Diagnosis& diagnosis) {
   return title + ", dovetail " + DOVETAIL_VERSION;
 }
 
-void print_head(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
+void print_head(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis,
+                const std::vector<BusRow>& bus) {
   if (has_work(diagnosis)) {
     const diagnose::Brief brief = diagnose::brief(diagnosis);
     Answer answer{
@@ -83,6 +86,9 @@ void print_head(std::ostream& out, const JobTrace& job, const Diagnosis& diagnos
   print_text(out, title_of(job, diagnosis));
   out << '\n';
   print_text(out, headline(diagnosis), 2, Tone::Warning);
+  if (const std::string slow = slow_bus_sentence(job, bus); !slow.empty()) {
+    print_text(out, "  " + slow, 4);
+  }
   for (const std::string& sentence : sentences(diagnosis)) print_text(out, "  " + sentence, 4);
 }
 
@@ -126,40 +132,77 @@ std::vector<std::size_t> shown_causes(const Diagnosis& diagnosis) {
   return causes;
 }
 
-// A recorded step of a rank.
-struct StepOfRank {
-  const RankDiagnosis* rank = nullptr;
-  const imports::RankTimeline* line = nullptr;
-  std::size_t number = 0;
-
-  [[nodiscard]] const diagnose::TimedStep& step() const { return rank->recorded[number]; }
-  [[nodiscard]] const diagnose::StepCauses& causes() const { return rank->causes[number]; }
+// A recorded step of a rank, or what its steps are in the middle.
+struct StepRow {
+  std::string name;
+  Duration step{}, compute{}, communication{}, exposed{}, waits_for_host{};
+  diagnose::ByCause by{};
 };
 
-std::vector<Field<StepOfRank>> step_fields(const std::vector<std::size_t>& causes, bool has_gpu) {
+StepRow row_of(const RankDiagnosis& rank, const imports::RankTimeline& line, std::size_t number) {
+  const diagnose::TimedStep& step = rank.recorded[number];
+  return {.name = std::to_string(rank.rank) + " " + line.steps[number].name,
+          .step = step.step,
+          .compute = step.figures.comp,
+          .communication = step.figures.comm,
+          .exposed = step.figures.exposed,
+          .waits_for_host = rank.causes[number].gpu_waits_for_host,
+          .by = rank.causes[number].by};
+}
+
+StepRow middle_of(const std::vector<StepRow>& rows, std::int64_t rank) {
+  const auto middle = [&rows](auto value) {
+    std::vector<Duration> values;
+    for (const StepRow& row : rows) values.push_back(value(row));
+    return median(std::move(values));
+  };
+  StepRow result;
+  result.name = std::to_string(rank) + " median of " + std::to_string(rows.size());
+  result.step = middle([](const StepRow& row) { return row.step; });
+  result.compute = middle([](const StepRow& row) { return row.compute; });
+  result.communication = middle([](const StepRow& row) { return row.communication; });
+  result.exposed = middle([](const StepRow& row) { return row.exposed; });
+  result.waits_for_host = middle([](const StepRow& row) { return row.waits_for_host; });
+  for (std::size_t c = 0; c < diagnose::kCauses; ++c) {
+    result.by[c] = middle([c](const StepRow& row) { return row.by[c]; });
+  }
+  return result;
+}
+
+// Of many steps of a rank their middle, and those that stray furthest from it, by over a twentieth.
+std::vector<StepRow> shown_steps(std::vector<StepRow> steps, std::int64_t rank,
+                                 const Detail& detail) {
+  constexpr std::size_t kAllSteps = 6;
+  constexpr std::size_t kOddSteps = 3;
+  if (detail.all || steps.size() <= kAllSteps) return steps;
+  std::vector<StepRow> shown = {middle_of(steps, rank)};
+  const Duration usual = shown.front().step;
+  const auto strays = [usual](const StepRow& row) { return std::chrono::abs(row.step - usual); };
+  std::erase_if(steps, [&](const StepRow& row) { return strays(row) * 20 <= usual; });
+  std::ranges::stable_sort(steps, std::ranges::greater{}, strays);
+  steps.resize(std::min(steps.size(), kOddSteps));
+  shown.insert(shown.end(), steps.begin(), steps.end());
+  return shown;
+}
+
+std::vector<Field<StepRow>> step_fields(const std::vector<std::size_t>& causes, bool has_gpu) {
   constexpr Unit kMs = Unit::Milliseconds;
-  std::vector<Field<StepOfRank>> fields = {
-      {{"", "rank step"},
-       [](const StepOfRank& row) {
-         return std::to_string(row.rank->rank) + " " + row.line->steps[row.number].name;
-       }},
-      {{"", "step", kMs, {3}}, [](const StepOfRank& row) { return row.step().step; }},
-      {{"", "compute", kMs, {3}, 4}, [](const StepOfRank& row) { return row.step().figures.comp; }},
-      {{"", "communication", kMs, {3}, 3},
-       [](const StepOfRank& row) { return row.step().figures.comm; }},
-      {{"", "exposed", kMs, {3}},
-       [](const StepOfRank& row) { return row.step().figures.exposed; }}};
+  std::vector<Field<StepRow>> fields = {
+      {{"", "rank step"}, &StepRow::name},
+      {{"", "step", kMs, {3}}, &StepRow::step},
+      {{"", "compute", kMs, {3}, 4}, &StepRow::compute},
+      {{"", "communication", kMs, {3}, 3}, &StepRow::communication},
+      {{"", "exposed", kMs, {3}}, &StepRow::exposed}};
   for (const std::size_t c : causes) {
     const auto cause = static_cast<diagnose::Cause>(c);
     const int spare = cause == diagnose::Cause::ClosedLate    ? 1
                       : cause == diagnose::Cause::LaunchOrder ? 2
                                                               : 0;
     fields.push_back({{"", std::string(to_string(cause)), kMs, {3}, spare},
-                      [c](const StepOfRank& row) { return row.causes().by[c]; }});
+                      [c](const StepRow& row) { return row.by[c]; }});
   }
   if (has_gpu) {
-    fields.push_back({{"", "GPU waits for host", kMs, {3}},
-                      [](const StepOfRank& row) { return row.causes().gpu_waits_for_host; }});
+    fields.push_back({{"", "GPU waits for host", kMs, {3}}, &StepRow::waits_for_host});
   }
   return fields;
 }
@@ -167,13 +210,20 @@ std::vector<Field<StepOfRank>> step_fields(const std::vector<std::size_t>& cause
 void print_steps(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis,
                  const Detail& detail) {
   out << '\n';
-  print_text(out, "where the time goes (measured, ms)" + of_all_ranks(diagnosis, detail));
-  std::vector<StepOfRank> rows;
+  std::vector<StepRow> rows;
+  std::size_t all = 0;
   for (const std::size_t r : shown_ranks(diagnosis, detail)) {
+    std::vector<StepRow> steps;
     for (std::size_t i = 0; i < diagnosis.ranks[r].recorded.size(); ++i) {
-      rows.push_back({&diagnosis.ranks[r], &job.ranks[r].line, i});
+      steps.push_back(row_of(diagnosis.ranks[r], job.ranks[r].line, i));
+    }
+    all += steps.size();
+    for (StepRow& row : shown_steps(std::move(steps), diagnosis.ranks[r].rank, detail)) {
+      rows.push_back(std::move(row));
     }
   }
+  print_text(out, "where the time goes (measured, ms)" + of_all_ranks(diagnosis, detail) +
+                      (rows.size() < all ? ", and steps that stray from the median; --all" : ""));
   print_table(out,
               table_of(step_fields(shown_causes(diagnosis), !job.ranks.front().line.on_cpu), rows));
 }
@@ -409,8 +459,9 @@ void print_buckets(std::ostream& out, const BucketAdvice& advice) {
 }
 
 void print_measured(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis,
-                    const Detail& detail) {
+                    const std::vector<BusRow>& bus, const Detail& detail) {
   print_steps(out, job, diagnosis, detail);
+  print_bus(out, bus, detail);
   print_uneven(out, diagnosis, detail);
   print_late(out, diagnosis, detail);
   print_collectives(out, job, diagnosis, detail);
@@ -470,8 +521,9 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
                {.json = [&] { return json; }, .table = [&] { return finding_table(diagnosis); }},
                out);
   if (replaces_report(options.document)) return;
-  print_head(out, job, diagnosis);
-  if (has_work(diagnosis)) print_measured(out, job, diagnosis, options.detail);
+  const std::vector<BusRow> bus = bus_rows(job, options.data_dir);
+  print_head(out, job, diagnosis, bus);
+  if (has_work(diagnosis)) print_measured(out, job, diagnosis, bus, options.detail);
   print_list(out, "how the trace was read", diagnosis.notes, options.detail);
   print_list(out, "not known", diagnosis.unknowns, options.detail);
 }

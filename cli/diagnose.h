@@ -26,6 +26,7 @@ struct DiagnoseOptions {
   Detail detail;
   DocumentOptions document;
   PageOptions page;
+  std::string data_dir;  // of the shipped machines
 };
 
 // Throws InputError, with the way on where a file looks like one of another format.

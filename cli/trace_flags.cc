@@ -32,6 +32,7 @@ void bind_diagnose(CLI::App& app, DiagnoseOptions& options, Action& action) {
   bind_detail(command, options.detail, "every rank and collective");
   bind_page(command, options.page);
   bind_document(command, options.document);
+  options.data_dir = data_dir();
   command.footer(
       "Examples:\n"
       "  dovetail diagnose rank0.json.gz\n"

@@ -156,7 +156,11 @@ std::vector<Finding> find(const JobTrace& job, const Diagnosis& diagnosis) {
   if (diagnosis.stages && diagnosis.stages->bubble * 50 >= totals.step) {
     add(FindingKind::Pipeline, diagnosis.stages->bubble);
   }
-  if (diagnosis.uneven) add(FindingKind::Uneven, diagnosis.uneven->gain);
+  // Waiting that is hidden behind compute lengthens no step.
+  const bool is_uneven =
+      diagnosis.uneven &&
+      totals.by[static_cast<std::size_t>(Cause::Straggler)] * 2 >= diagnosis.uneven->gain;
+  if (is_uneven) add(FindingKind::Uneven, diagnosis.uneven->gain);
   if (stragglers) add(FindingKind::Stragglers, job.waiting_time).whole = job.collective_time;
   if (host_bound && communicates) {
     add(FindingKind::HostBound, totals.waits_for_host).without_network =
@@ -168,7 +172,7 @@ std::vector<Finding> find(const JobTrace& job, const Diagnosis& diagnosis) {
     // What is exposed to the network, though the step ends without waiting for it, is not hidden.
     const Duration to_network = totals.exposed - totals.by[static_cast<std::size_t>(Cause::Host)];
     const bool is_hidden = to_network * 20 <= totals.step;
-    if (!stragglers && !diagnosis.uneven && !host_bound && !network_matters && is_hidden) {
+    if (!stragglers && !is_uneven && !host_bound && !network_matters && is_hidden) {
       add(FindingKind::Hidden, totals.no_network).without_network = totals.step - totals.no_network;
     }
     add(FindingKind::Exposed, totals.exposed).by = totals.by;

@@ -81,12 +81,14 @@ class Comparison {
     for (const RankTrace& rank : job_.ranks) {
       for (const TracedStep& step : rank.line.steps) time += step.end - step.start;
     }
-    if (gain_ * 50 < time || gain_ * 2 < job_.waiting_time) return std::nullopt;
+    // What is uneven and hidden makes nobody wait.
+    const Duration waited = std::min(gain_, job_.waiting_time);
+    if (waited * 50 < time || gain_ * 2 < job_.waiting_time) return std::nullopt;
     const auto ranks = std::ssize(job_.ranks);
     const auto steps = std::max<std::int64_t>(1, std::ssize(job_.ranks.front().line.steps));
     Uneven found;
     found.of_experts = of_all_to_alls_ * 2 > gain_;
-    found.gain = gain_ / (ranks * steps);
+    found.gain = waited / (ranks * steps);
     Duration mean{};
     for (const Duration& sum : sum_) mean += sum / ranks;
     for (std::size_t r = 0; r < sum_.size(); ++r) {

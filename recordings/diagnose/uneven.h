@@ -6,7 +6,7 @@
 //
 // Between the begins of two collectives of the same ranks each rank computes for some time; all go on when the one with the most
 // has. What the others wait is at least the difference, and with the same work spread evenly all would take the mean:
-//   gain    over all such stretches, most - mean
+//   gain    over all such stretches, most - mean; at most what is waited for late ranks in all
 // It is told where that explains half of the waiting for late ranks, and is a fiftieth of the step and more. Stages of a pipeline are
 // not compared.
 //

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/json_reader.h"
 #include "tests/cli/asked.h"
+#include "tests/recordings/kineto/made_trace.h"
 #include "tests/support/perfetto_rules.h"
 
 namespace dovetail::testing {
@@ -126,6 +127,26 @@ TEST(DiagnoseTest, OfManyRanksThoseWithMostExposedCommunicationAreShown) {
   const Ended all = ask("diagnose --json" + files);
   EXPECT_EQ(nlohmann::json::parse(all.output).at("ranks").size(), 12U);
   for (const std::string& file : written) std::filesystem::remove(file);
+}
+
+// 8 MiB in 3 ms over 8 ranks is 4.9 GB/s: an A100's node has more than twice that, and the first lines say so.
+TEST(DiagnoseTest, ABusFarBelowTheShippedMachinesIsSaid) {
+  const Ended ended = ask("diagnose " + kTraces + "reported/weights-to-host.json.gz");
+  EXPECT_THAT(ended.output,
+              HasSubstr("all-reduce of 8 MiB moves 4.9 GB/s over 8 ranks, where a100x8"));
+  EXPECT_THAT(ended.output, HasSubstr("collectives by themselves"));
+}
+
+// Twelve steps alike are one line, unless all are asked for.
+TEST(DiagnoseTest, ManyStepsAreTheirMedianAndTheOddOnes) {
+  const std::string path = own_file("many_steps.json");
+  write_file(path, testing::text({.steps = 12}));
+  const Ended folded = ask("diagnose " + path);
+  const Ended all = ask("diagnose " + path + " --all");
+  std::filesystem::remove(path);
+  EXPECT_THAT(folded.output, AllOf(HasSubstr("0 median of 12"), HasSubstr("--all"),
+                                   Not(HasSubstr("0 ProfilerStep#9 "))));
+  EXPECT_THAT(all.output, HasSubstr("0 ProfilerStep#9 "));
 }
 
 TEST(DiagnoseTest, AnImportedTraceCanBePlanned) {
