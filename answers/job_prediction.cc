@@ -28,6 +28,11 @@ const StageParts& JobPrediction::busiest() const {
   return *std::ranges::min_element(stages, {}, &StageParts::bubble);
 }
 
+std::optional<StepRange> JobPrediction::range() const {
+  if (error == nullptr) return std::nullopt;
+  return widened(step_range(*error, step), step, host_bound);
+}
+
 Bytes JobPrediction::peak() const { return memory[jobs::fullest(memory)].total(); }
 
 std::optional<FlopPerSecond> peak_rate(const jobs::Job& job, const models::Cluster& cluster) {
@@ -48,6 +53,7 @@ struct Step {
   Duration bound{};
   std::vector<StageParts> stages = {};
   const PublicError* error = nullptr;
+  std::vector<HostPhase> host_bound = {};
 };
 
 Step played(const jobs::Job& job, const models::Cluster& cluster, const OwnTravel& own) {
@@ -59,7 +65,8 @@ Step played(const jobs::Job& job, const models::Cluster& cluster, const OwnTrave
       .time = Duration(steady.summary.step_ns),
       .bound = sim::longest_compute(lowered, compiled, job.zero == jobs::Zero::Nothing),
       .stages = step_parts(lowered, sim::trace_of(lowered, costs, compiled, workspace.timeline)),
-      .error = public_error(cluster, lowered.program)};
+      .error = public_error(cluster, lowered.program),
+      .host_bound = host_bound_phases(lowered.program, costs)};
 }
 
 // Durations that a step is made of, in one list.
@@ -161,6 +168,7 @@ JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
   found.step = step->time;
   found.bound = step->bound;
   found.error = step->error;
+  found.host_bound = std::move(step->host_bound);
   found.stages = std::move(step->stages);
   found.figures = jobs::figures_of(job, found.step, peak_rate(job, cluster));
   found.memory = jobs::memory_of(job);

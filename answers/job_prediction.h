@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "answers/host_phases.h"
 #include "answers/room.h"
 #include "answers/step_parts.h"
 #include "answers/step_range.h"
@@ -37,6 +38,7 @@ struct JobPrediction {
   std::vector<jobs::StageMemory> memory = {};    // of each stage
   std::optional<Bytes> capacity = std::nullopt;  // of a device; absent: unknown
   const PublicError* error = nullptr;            // of such steps; null: unknown
+  std::vector<HostPhase> host_bound = {};        // phases in which the host takes most of the time
   std::int64_t idle = 0;                         // ranks of the cluster that the job leaves
 
   // The stage that communicates and computes longest, so has the least bubble.
@@ -45,6 +47,8 @@ struct JobPrediction {
   // That beside the device's memory, with where it may lie.
   [[nodiscard]] schedule::Room room() const { return room_of(memory, capacity); }
   [[nodiscard]] schedule::Fits fits() const { return room().fits(); }
+  // Where the step may lie; nothing where nothing is known.
+  [[nodiscard]] std::optional<StepRange> range() const;
 };
 
 // How gradients travel where somebody wrote that himself, in place of what the job decides.

@@ -26,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "answers/host_phases.h"
 #include "answers/step_parts.h"
 #include "answers/step_range.h"
 #include "base/units.h"
@@ -102,6 +103,8 @@ struct Outcome {
   std::int32_t micro_steps = 1;  // forward and backward passes before an update
   std::optional<std::size_t> buckets = std::nullopt;  // absent of a job that is answered as it is
   std::optional<predict::StepRange> range = std::nullopt;  // absent: not known of such steps
+  std::vector<predict::HostPhase> host_bound =
+      {};  // phases in which the host takes most of the time
   Exposed exposed = {};
   // Absent where only the stages' parts are known (long pipelines).
   std::optional<Duration> communication = std::nullopt;  // any collective in flight

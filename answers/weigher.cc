@@ -82,6 +82,7 @@ void Site::make_planner() {
     const auto run = search::recorded_run(program, *inputs_->recorded);
     if (run) now_ = Duration(planner_->evaluate(run->schedule).step_ns);
   }
+  host_bound_ = predict::host_bound_phases(program, planner_->costs());
   if (inputs_->machine.cluster) error_ = predict::public_error(*inputs_->machine.cluster, program);
 }
 
@@ -202,7 +203,10 @@ Outcome Site::weigh(const Question& question) {
   found.now = now_;
   found.micro_steps = candidate.schedule.merge.micro_steps;
   found.buckets = candidate.buckets();
-  if (error_ != nullptr) found.range = predict::step_range(*error_, found.step);
+  found.host_bound = host_bound_;
+  if (error_ != nullptr)
+    found.range =
+        predict::widened(predict::step_range(*error_, found.step), found.step, host_bound_);
   found.exposed.total = Duration(candidate.summary.exposed_ns);
   found.communication = Duration(candidate.summary.communication_ns);
   found.compute = Duration(candidate.summary.compute_ns);
@@ -222,7 +226,8 @@ Outcome Site::weigh_job() const {
   const predict::StageParts& stage = priced.busiest();
   Outcome found{.policy = jobs::policy_text(priced.job), .step = priced.step};
   found.micro_steps = static_cast<std::int32_t>(job_->micro_batches());
-  if (priced.error != nullptr) found.range = predict::step_range(*priced.error, found.step);
+  found.range = priced.range();
+  found.host_bound = priced.host_bound;
   found.exposed = {.total = stage.exposed_total(), .by_purpose = stage.exposed};
   found.compute = stage.compute;
   found.memory = priced.room();

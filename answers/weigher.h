@@ -85,6 +85,7 @@ class Site {
   std::optional<schedule::OwedByName> owed_;
   std::optional<schedule::ResidentTensors> resident_;  // of the planner's program
   frameworks::Gradients gradients_;                    // what words depend on
+  std::vector<predict::HostPhase> host_bound_;
   const predict::PublicError* error_ = nullptr;  // of steps of this subject here; null: unknown
   std::optional<Duration> now_;                  // of a recorded step (Outcome::now)
   std::map<std::string, schedule::Schedule> frames_;  // Schedules of policies without their buckets

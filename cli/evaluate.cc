@@ -75,6 +75,20 @@ std::string json_of(const predict::StepRange& range) {
       .end();
 }
 
+std::string host_bound_json(const std::vector<predict::HostPhase>& phases) {
+  std::string list;
+  for (const predict::HostPhase& one : phases) {
+    list +=
+        (list.empty() ? "" : ",") + Members()
+                                        .add("phase", json_of(std::string(to_string(one.phase))))
+                                        .add("share", json_of(one.share))
+                                        .add("host_us", json_of(one.host))
+                                        .add("device_us", json_of(one.device))
+                                        .end();
+  }
+  return "[" + list + "]";
+}
+
 std::string memory_json(const schedule::Room& room) {
   const Bytes held = room.held.total();
   return Members()
@@ -199,6 +213,7 @@ Members outcome_json(const answers::Outcome& found, const std::string& command) 
       .add("step_us", json_of(found.step))
       .add("now_us", json_of(found.now))
       .add("interval", found.range ? json_of(*found.range) : kNull)
+      .add("host_bound", host_bound_json(found.host_bound))
       .add("exposed_us", json_of(found.exposed.total))
       .add("communication_us", json_of(found.communication))
       .add("compute_us", json_of(found.compute))

@@ -115,6 +115,9 @@ JobTable tabulate(const ExploreOptions& options) {
                      " can be priced: " + (why.empty() ? "none divides its ranks" : why.front()));
   }
   const JobPrediction& first = table.rows().front().found;
+  const auto asked_row = std::ranges::find(table.rows(), kAsAsked, &JobRow::change);
+  if (asked_row != table.rows().end() && !asked_row->found.host_bound.empty())
+    table.notes.insert(table.notes.begin(), "as asked " + to_string(asked_row->found.host_bound));
   if (first.idle > 0) table.notes.push_back(predict::idle_note(first.job, first.idle));
   for (std::string& note : models::assumptions(table.cluster, jobs::program_of(first.job))) {
     table.notes.push_back(std::move(note));
@@ -127,14 +130,9 @@ const JobRow* asked_of(const JobTable& table) {
   return asked == table.rows().end() ? nullptr : &*asked;
 }
 
-std::optional<predict::StepRange> range_of(const JobPrediction& found) {
-  if (found.error == nullptr) return std::nullopt;
-  return predict::step_range(*found.error, found.step);
-}
-
 // "870 to 1240" ms.
 std::string range_text(const JobPrediction& found) {
-  const std::optional<predict::StepRange> range = range_of(found);
+  const std::optional<predict::StepRange> range = found.range();
   if (!range) return "-";
   return fixed(to_us(range->p5) / 1e3, 0) + " to " + fixed(to_us(range->p95) / 1e3, 0);
 }
@@ -276,7 +274,7 @@ std::string rest_of_job(const JobPrediction& best) {
 }
 
 std::string step_of_job(const JobPrediction& found) {
-  return to_string(found.step) + " a step" + spread_text(range_of(found), {}) + ", " +
+  return to_string(found.step) + " a step" + spread_text(found.range(), {}) + ", " +
          fixed(found.figures.tokens_per_s_per_gpu, 0) + " tokens/s/GPU";
 }
 
@@ -353,7 +351,7 @@ std::vector<Field<JobRow>> fields_of(const JobTable& table) {
   };
   const auto of_range = [](Duration predict::StepRange::*quantile) {
     return [quantile](const JobRow& row) -> Cell {
-      const std::optional<predict::StepRange> range = range_of(row.found);
+      const std::optional<predict::StepRange> range = row.found.range();
       return range ? Cell((*range).*quantile) : Cell();
     };
   };

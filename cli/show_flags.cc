@@ -85,6 +85,9 @@ void bind_validate(CLI::App& app, ValidateOptions& options, Action& action) {
   command.add_option(
       "--gpu", options.gpu,
       "of gpu: another book (dovetail.gpu/1) than that of the GPU that was measured");
+  command.add_option("--without", options.without,
+                     "of gpu: steps as if nobody had measured this kind of kernel (softmax, "
+                     "updated, host, ...), or each in turn");
   command.add_option("--tables", options.folder,
                      "folder of the tables (default: those that come with dovetail)");
   options.data_dir = data_dir();

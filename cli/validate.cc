@@ -478,8 +478,13 @@ void validate(const ValidateOptions& options, std::ostream& out) {
     if (!options.collectives.files.empty() || options.steps || !options.rows.empty()) {
       throw InputError("validate gpu: takes --gpu and --tables, no logs, --with-steps or --rows");
     }
-    return validate_gpu(options.folder, options.data_dir, options.gpu, options.document, out);
+    return validate_gpu({.folder = options.folder,
+                         .data_dir = options.data_dir,
+                         .gpu = options.gpu,
+                         .without = options.without},
+                        options.document, out);
   }
+  if (!options.without.empty()) throw InputError("validate: --without is of gpu");
   if (options.against != "public") {
     throw InputError("validate: expected public, gpu or collectives, found \"" + options.against +
                      "\"");

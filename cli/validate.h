@@ -33,6 +33,7 @@ namespace dovetail::cli {
 
 struct ValidateOptions {
   std::string against;        // "public", "gpu" or "collectives"
+  std::string without = {};   // of "gpu": a kind of kernel, or "each"
   std::string folder;         // of the tables
   bool steps = false;         // also the steps of their jobs: minutes
   std::string rows = {};      // CSV to write: each step, measured and predicted; "": none

@@ -7,13 +7,16 @@
 #include <cmath>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "answers/host_phases.h"
 #include "answers/inputs.h"
 #include "answers/job_prediction.h"
 #include "answers/step_phases.h"
+#include "answers/validation/gpu_kernels.h"
 #include "answers/validation/gpu_steps.h"
 #include "base/decimal.h"
 #include "base/json.h"
@@ -34,6 +37,7 @@ struct JudgedStep {
   GpuStep step;
   std::optional<Phases> predicted = std::nullopt;  // nothing: it is no job
   std::optional<Bytes> peak = std::nullopt;        // predicted
+  std::vector<predict::HostPhase> host_bound = {};
 };
 
 struct PhaseColumn {
@@ -62,9 +66,18 @@ JudgedStep judge(GpuStep step, const models::Cluster& cluster) {
   const jobs::Job& job = *judged.step.job;
   const auto [program, costs] = predict::lower_job(job, cluster);
   judged.predicted = predict::step_phases(program, costs);
+  judged.host_bound = predict::host_bound_phases(program.program, costs);
   const std::vector<jobs::StageMemory> memory = jobs::memory_of(job);
   judged.peak = memory[jobs::fullest(memory)].allocated() + judged.step.left_over;
   return judged;
+}
+
+// Of the phase, where it is host-bound.
+std::optional<double> host_share_of(const JudgedStep& one, std::string_view phase) {
+  const auto found = std::ranges::find(one.host_bound, phase, [](const predict::HostPhase& known) {
+    return schedule::to_string(known.phase);
+  });
+  return found == one.host_bound.end() ? std::nullopt : std::optional(found->share);
 }
 
 Table step_table(const std::vector<JudgedStep>& steps) {
@@ -82,6 +95,9 @@ Table step_table(const std::vector<JudgedStep>& steps) {
                       }});
     fields.push_back({{name + ".error", "off", Unit::Share, {1, Sign::Always}, phase.spare},
                       [time = phase.time](const JudgedStep& one) { return error_of(one, time); }});
+    if (phase.time == &Phases::step) continue;
+    fields.push_back({{name + ".host_share"},
+                      [name](const JudgedStep& one) { return host_share_of(one, name); }});
   }
   fields.push_back({{"peak.measured_bytes"}, [](const JudgedStep& one) { return one.step.peak; }});
   fields.push_back({{"peak.predicted_bytes"}, &JudgedStep::peak});
@@ -109,13 +125,18 @@ PhaseScore score_of(const std::string& what, const std::vector<JudgedStep>& step
   return score;
 }
 
-Table score_table(const std::vector<JudgedStep>& steps) {
+std::vector<PhaseScore> phase_scores(const std::vector<JudgedStep>& steps) {
   std::vector<PhaseScore> scores;
   for (const PhaseColumn& phase : kPhases) {
     scores.push_back(score_of(phase.name, steps, [time = phase.time](const JudgedStep& one) {
       return error_of(one, time);
     }));
   }
+  return scores;
+}
+
+Table score_table(const std::vector<JudgedStep>& steps) {
+  std::vector<PhaseScore> scores = phase_scores(steps);
   scores.push_back(score_of("memory", steps, [](const JudgedStep& one) {
     return one.step.left_over > Bytes() ? std::nullopt : memory_error_of(one);
   }));
@@ -126,42 +147,128 @@ Table score_table(const std::vector<JudgedStep>& steps) {
   return table_of(fields, scores);
 }
 
+// Of all profiled steps together.
+struct KindScore {
+  std::string kind;
+  double launches = 0;
+  Duration measured{}, predicted{};
+};
+
+std::vector<KindScore> kind_scores(const std::string& folder, const std::vector<GpuStep>& steps,
+                                   const models::Cluster& cluster) {
+  std::map<std::string, KindScore> kinds;
+  std::string last;
+  for (const yardsticks::KernelSum& sum : yardsticks::kernel_sums(folder)) {
+    KindScore& score = kinds.try_emplace(sum.kind, KindScore{.kind = sum.kind}).first->second;
+    score.launches += sum.launches;
+    score.measured += sum.time;
+    if (std::exchange(last, sum.step) == sum.step) continue;
+    const auto step = std::ranges::find(steps, sum.step, &GpuStep::name);
+    if (step == steps.end() || !step->job) throw InputError("no step is called " + sum.step);
+    const auto [program, costs] = predict::lower_job(*step->job, cluster);
+    for (const auto& [kind, time] :
+         yardsticks::kernel_times(program, costs, sum.backwards, sum.updates))
+      kinds.try_emplace(kind, KindScore{.kind = kind}).first->second.predicted += time;
+  }
+  std::vector<KindScore> list;
+  for (auto& [kind, score] : kinds) list.push_back(std::move(score));
+  std::ranges::stable_sort(list, std::greater<>(), &KindScore::measured);
+  return list;
+}
+
+Table kind_table(const std::vector<KindScore>& kinds) {
+  const std::vector<Field<KindScore>> fields = {
+      {{"kind", "kernels of profiled steps"}, &KindScore::kind},
+      {{"launches", "launches", Unit::Own, {0}}, &KindScore::launches},
+      {{"measured_us", "measured ms", Unit::Milliseconds, {2}}, &KindScore::measured},
+      {{"predicted_us", "predicted", Unit::Milliseconds, {2}}, &KindScore::predicted},
+      {{"error", "off", Unit::Share, {1, Sign::Always}}, [](const KindScore& one) -> Cell {
+         const bool is_known = one.measured > Duration{} && one.predicted > Duration{};
+         return is_known ? Cell(to_us(one.predicted) / to_us(one.measured) - 1) : Cell();
+       }}};
+  return table_of(fields, kinds);
+}
+
+struct LeftOut {
+  std::string kind;
+  std::vector<PhaseScore> scores;  // as kPhases
+};
+
+std::vector<LeftOut> left_out(const std::vector<GpuStep>& steps, const models::Cluster& cluster) {
+  const auto judged_on = [&](const models::Cluster& machine) {
+    std::vector<JudgedStep> judged;
+    for (const GpuStep& step : steps) judged.push_back(judge(step, machine));
+    return phase_scores(judged);
+  };
+  std::vector<LeftOut> all = {{.kind = "nothing", .scores = judged_on(cluster)}};
+  for (const std::string& kind : yardsticks::kinds_to_leave_out())
+    all.push_back({.kind = kind, .scores = judged_on(yardsticks::without(cluster, kind))});
+  return all;
+}
+
+Table left_out_table(const std::vector<LeftOut>& all) {
+  std::vector<Field<LeftOut>> fields = {{{"without", "without"}, &LeftOut::kind}};
+  for (std::size_t i = 0; i < std::size(kPhases); ++i) {
+    const std::string name = kPhases[i].name;
+    fields.push_back({{name + ".mean", name, Unit::Share, {1}, kPhases[i].spare},
+                      [i](const LeftOut& one) { return one.scores[i].mean; }});
+    fields.push_back({{name + ".worst", "worst", Unit::Share, {1, Sign::Always}, kPhases[i].spare},
+                      [i](const LeftOut& one) { return one.scores[i].worst; }});
+  }
+  return table_of(fields, all);
+}
+
+void print_remarks(std::ostream& out, const std::vector<JudgedStep>& steps) {
+  for (const JudgedStep& one : steps) {
+    if (one.step.run != 1) continue;
+    if (!one.host_bound.empty()) print_text(out, one.step.name + ": " + to_string(one.host_bound));
+    if (!one.step.gives.empty())
+      print_text(out, one.step.name + " gives " + one.step.gives + " and is not judged");
+    if (!one.step.no_job.empty()) print_text(out, "not judged: " + one.step.no_job);
+  }
+}
+
 }  // namespace
 
-void validate_gpu(const std::string& folder, const std::string& data_dir, const std::string& gpu,
-                  const DocumentOptions& document, std::ostream& out) {
+void validate_gpu(const ValidateGpuOptions& options, const DocumentOptions& document,
+                  std::ostream& out) {
   require_outputs({document_file(document)}, {});
   models::WhatIf own;
-  own.gpu = gpu.empty() ? folder + "/gpu_h100.json" : gpu;
+  own.gpu = options.gpu.empty() ? options.folder + "/gpu_h100.json" : options.gpu;
   // Read here too, so that another machine's name is refused as no book.
   const models::GpuBook book = models::load_gpu_book(own.gpu);
-  const models::Cluster cluster = predict::load_cluster("h100x1", data_dir, own);
+  models::Cluster cluster = predict::load_cluster("h100x1", options.data_dir, own);
+  const std::vector<GpuStep> measured = yardsticks::gpu_steps(options.folder);
+  const bool is_each = options.without == "each";
+  if (!options.without.empty() && !is_each)
+    cluster = yardsticks::without(std::move(cluster), options.without);
   std::vector<JudgedStep> steps;
-  for (GpuStep& step : yardsticks::gpu_steps(folder)) {
-    steps.push_back(judge(std::move(step), cluster));
-  }
+  for (const GpuStep& step : measured) steps.push_back(judge(step, cluster));
+  const Table kinds = kind_table(kind_scores(options.folder, measured, cluster));
+  std::optional<Table> each;
+  if (is_each) each = left_out_table(left_out(measured, cluster));
   put_document(document,
                {.json =
                     [&] {
-                      return ordered_json({{"schema", "dovetail.gpu-steps/1"},
+                      ordered_json json = {{"schema", "dovetail.gpu-steps/1"},
                                            {"kind", "gpu-steps"},
                                            {"gpu", book.name},
                                            {"rows", rows_json(step_table(steps))},
-                                           {"scores", rows_json(score_table(steps))}})
-                                 .dump(1) +
-                             "\n";
+                                           {"scores", rows_json(score_table(steps))},
+                                           {"kinds", rows_json(kinds)}};
+                      if (each) json["without"] = rows_json(*each);
+                      return json.dump(1) + "\n";
                     },
                 .table = [&] { return step_table(steps); }},
                out);
   if (replaces_report(document)) return;
   print_table(out, step_table(steps));
   print_table(out, score_table(steps));
-  for (const JudgedStep& one : steps) {
-    if (!one.step.gives.empty())
-      print_text(out, one.step.name + " gives " + one.step.gives + " and is not judged");
-    if (!one.step.no_job.empty() && one.step.run == 1)
-      print_text(out, "not judged: " + one.step.no_job);
-  }
+  print_table(out, kinds);
+  if (each) print_table(out, *each);
+  print_remarks(out, steps);
+  if (!options.without.empty() && !is_each)
+    print_text(out, "as if nobody had measured " + options.without);
   print_text(out, "simulated on " + book.name + " by its own book; off: predicted / measured - 1");
 }
 

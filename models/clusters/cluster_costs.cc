@@ -74,10 +74,11 @@ std::optional<CopyModel> copy_model(const Cluster& cluster, schedule::Access acc
   return CopyModel{rate->fixed + gpu.kernel_overhead, 2e9 / (rate->share * gpu.memory.count())};
 }
 
-// Of gradients that travel.
+// Of gradients.
 schedule::DType gradient_type(const schedule::Program& program) {
-  return program.reductions.empty() ? schedule::DType::F32
-                                    : program.tensor(program.reductions.front().gradient).dtype;
+  const auto gradient =
+      std::ranges::find(program.tensors, schedule::TensorKind::Gradient, &schedule::Tensor::kind);
+  return gradient == program.tensors.end() ? schedule::DType::F32 : gradient->dtype;
 }
 
 // Which collectives nobody measured, and from what they are modelled.

@@ -230,7 +230,7 @@ double shards_of(const Job& job, bool of_experts) {
 }
 
 bool casts_gathered(const Job& job) {
-  return job.zero == Zero::Parameters && job.precision.master_bytes > 0 &&
+  return job.zero == Zero::Parameters && has_copies(job) && job.precision.master_bytes > 0 &&
          job.as != RunBy::Deepspeed;
 }
 

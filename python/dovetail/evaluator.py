@@ -8,7 +8,7 @@ import json
 import os
 import tempfile
 import threading
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 from dataclasses import dataclass, field
 
@@ -34,6 +34,7 @@ class Evaluation:
     paste: Optional[str]  # the setting of the framework, or the command that makes the file of a job as it is
     in_words: Optional[str]
     document: Dict[str, Any] = field(repr=False)  # the whole answer
+    host_bound: Tuple[str, ...] = ()  # phases in which issuing ops takes the host over 0.85 of the time
     now_us: Optional[float] = None  # what the buckets of a recorded step take here; None where nothing was recorded
 
 
@@ -73,7 +74,8 @@ class Evaluator:
                           lower_bound_us=found["lower_bound_us"], gap_percent=found["gap_percent"], left_us=found["left_us"],
                           exposed_us=found["exposed_us"], bubble_us=found.get("bubble_us"), held_bytes=memory["held_bytes"],
                           device_bytes=memory["device_bytes"], fits=memory["fits"], room=memory["room"], paste=found["paste"],
-                          in_words=found["in_words"], document=found, now_us=found["now_us"])
+                          in_words=found["in_words"], document=found,
+                          host_bound=tuple(one["phase"] for one in found["host_bound"]), now_us=found["now_us"])
 
     def answer(self, line: str) -> str:
         """A line of JSON to a line of JSON; an error is {"error": SENTENCE}, with "internal" where it is dovetail's own."""

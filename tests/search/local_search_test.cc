@@ -40,7 +40,8 @@ schedule::Schedule made(const Step& step, const std::string& policy) {
 std::vector<Placed> starts_of(const Step& step, const StepModel& model) {
   std::vector<Placed> starts;
   StepWorkspace workspace = model.workspace();
-  for (const char* policy : {"threshold:cap=2MiB", "one-bucket", "torch-ddp:mode=view"}) {
+  for (const char* policy :
+       {"threshold:cap=2MiB", "one-bucket", "torch-ddp:mode=view,scale=collective"}) {
     Choices choices = model.choices_of(made(step, policy)).value();
     const Duration time = model.evaluate(choices, workspace);
     starts.push_back({std::move(choices), time});

@@ -26,6 +26,11 @@ TEST(JobDecisionsTest, StagesBucketsAndShards) {
   const auto text = [](const std::string& job) { return policy_text(parse_job(job)); };
   EXPECT_EQ(text("llama3_8b:dp=8"), "torch-ddp:cap=25MiB");
   EXPECT_EQ(text("llama3_8b:dp=8,gbs=32"), "torch-ddp:cap=25MiB,k=4");
+  // A rank that is alone has nobody to reduce with, unless its model is wrapped.
+  EXPECT_EQ(text("llama3_8b:gbs=1"), "no-overlap");
+  EXPECT_EQ(text("llama3_8b:gbs=1,wrap=always"), "torch-ddp:cap=25MiB");
+  EXPECT_EQ(text("llama3_8b:gbs=1,zero=3,wrap=always"),
+            "fsdp:forward=1,backward=1,reshard=yes,mode=copy,wait=end-of-backward");
   EXPECT_EQ(text("llama3_8b:dp=8,overlap_grads=no"), "no-overlap");
   EXPECT_EQ(text("llama3_8b:dp=8,zero=1"), "sharded:cap=160000000B,p=1,gather=next-forward");
   EXPECT_EQ(text("llama3_8b:dp_shard=8,prefetch=2,reshard=no"),

@@ -357,5 +357,34 @@ TEST(JobProgramTest, ParametersOfARankAreItsShare) {
   EXPECT_EQ(elements("llama3_8b:tp=4"), (8'030'261'248 - norms) / 4 + norms);
 }
 
+// FSDP2 casts its shard and copies it into a gather, again in backward; alone it copies nothing in, and sums out of their buffer.
+TEST(JobProgramTest, Fsdp2sOwnCopiesStandInTheOpsThatGather) {
+  const auto bytes_of = [](const std::string& keys, const std::string& name) {
+    std::int64_t bytes = 0;
+    for (const schedule::Op& op : program_of(parse_job("llama3_8b:seq=4096," + keys)).ops) {
+      if (op.name != name) continue;
+      for (const schedule::Kernel& kernel : schedule::kernels_of(op.work)) {
+        if (const auto* memory = std::get_if<schedule::MemoryWork>(&kernel))
+          bytes += memory->bytes.count();
+      }
+    }
+    return bytes;
+  };
+  const std::string forward = "model.layers.1.mlp.forward";
+  const std::string backward = "model.layers.1.mlp.backward";
+  constexpr std::int64_t kMlp = 3 * 4096 * 14336 + 4096;  // parameters
+  const std::int64_t plain = bytes_of("gbs=1", forward);
+  const std::int64_t back = bytes_of("gbs=1", backward);
+  EXPECT_EQ(bytes_of("gbs=8,dp_shard=8", forward) - plain, kMlp / 8 * (6 + 4));
+  EXPECT_EQ(bytes_of("gbs=8,dp_shard=8", backward) - back, kMlp / 8 * (6 + 4));
+  EXPECT_EQ(bytes_of("gbs=8,dp_shard=8,reshard=no", backward), back);
+  EXPECT_EQ(bytes_of("gbs=8,dp_shard=8,as=deepspeed", forward), plain);
+  EXPECT_EQ(bytes_of("gbs=1,zero=3,wrap=always", forward) - plain, kMlp * 6);
+  EXPECT_EQ(bytes_of("gbs=1,zero=3,wrap=always", backward) - back, kMlp * (6 + 8));
+  EXPECT_EQ(bytes_of("gbs=1,zero=3", forward), plain);
+  // Held in f32 only, a parameter is written by its gather: gradient, master and moments read, the latter two written.
+  EXPECT_EQ(bytes_of("gbs=8,dp_shard=8", "model.norm.weight.update"), 4096 * 28);
+}
+
 }  // namespace
 }  // namespace dovetail::jobs

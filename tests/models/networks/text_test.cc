@@ -74,6 +74,7 @@ TEST(JobTextTest, OptionsWithoutEffectAreAsTheyAreByThemselves) {
            {"dp=2,prefetch=3,reshard=no,overlap_params=no", "dp=2"},
            {"dp_shard=2,bucket=1MiB,overlap_grads=no,overlap_params=no", "dp_shard=2"},
            {"dp=2,zero=3", "dp_shard=2"},
+           {"dp=2,wrap=always", "dp=2"},
            {"tp=2,zero=3,products=fp8", "tp=2,products=fp8"},
            {"pp=2,layers=2/2", "pp=2"},
            {"dp_shard=2,zero=1", "dp=2,zero=1"},

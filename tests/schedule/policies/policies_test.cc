@@ -64,6 +64,23 @@ TEST(PoliciesTest, AL9TorchDdpHasItsOwnLimitForTheFirstBucket) {
   EXPECT_THAT(bucket_bytes(program, "torch-ddp:cap=104B,first=40B"), ElementsAre(40, 104, 128, 4));
 }
 
+// The copy into a bucket divides; gradients that lie in it are divided in a pass of their own.
+TEST(PoliciesTest, TorchDdpDividesOnTheWayIntoABucket) {
+  Program program = with_sizes({40, 4});
+  for (Reduction& reduction : program.reductions) reduction.op = ReduceOp::Average;
+  const auto scale = [&](const std::string& policy) {
+    return make_schedule(program, parse_policy(policy)).scale;
+  };
+  EXPECT_EQ(scale("torch-ddp"), ScaleAt::Collective);
+  EXPECT_EQ(scale("torch-ddp:mode=view"), ScaleAt::BeforeCollective);
+  EXPECT_EQ(scale("torch-ddp:mode=view,scale=optimizer"), ScaleAt::Optimizer);
+  EXPECT_EQ(scale("threshold:mode=view"), ScaleAt::Collective);
+  EXPECT_EQ(to_string(parse_policy("torch-ddp:mode=view")),
+            "torch-ddp:cap=25MiB,first=1MiB,mode=view");
+  for (Reduction& reduction : program.reductions) reduction.op = ReduceOp::Sum;
+  EXPECT_EQ(scale("torch-ddp:mode=view"), ScaleAt::Collective);
+}
+
 // Forward begins with 8. Below 29 are 8 + 20, then 4 + 24; below 28 8 alone, 20 + 4, 24. 100 is above the cap alone.
 TEST(PoliciesTest, DearPacksModulesFromTheFirstOfForwardOnAndStaysBelowTheCap) {
   EXPECT_THAT(bucket_bytes(with_sizes({24, 4, 20, 8}), "dear:cap=29B"), ElementsAre(28, 28));
