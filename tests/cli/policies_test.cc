@@ -118,7 +118,7 @@ TEST_F(PolicyCliTest, AllPoliciesAreExplored) {
   for (const char* shown :
        {"\n  left out: pipeline: the program has 1 stage, the policy is for 2\n", "\nmg-wfbp ",
         "\ndear:cap=25MiB ", "\nfsdp", "PyTorch DDP's default", "Horovod's default",
-        "\nbest: exact:wait=end-of-backward\n"}) {
+        "\nbest: exact:wait=end-of-backward,scale=before-collective\n"}) {
     EXPECT_THAT(ended.output, HasSubstr(shown));
   }
 }
@@ -183,7 +183,8 @@ TEST_F(PolicyCliTest, ExploreCallsShardedUpdatesBestOnlyWhereTheyAreAskedFor) {
   const std::string explore = "explore --workload mlp-1000mbit --thresholds 1MiB,4MiB,25MiB";
   const std::string sharded = "sharded:cap=1MiB,p=1,gather=next-forward";
   EXPECT_THAT(dovetail::testing::ask(explore).output,
-              AllOf(HasSubstr(sharded + " "), HasSubstr("best: exact:wait=end-of-backward\n"),
+              AllOf(HasSubstr(sharded + " "),
+                    HasSubstr("best: exact:wait=end-of-backward,scale=before-collective\n"),
                     HasSubstr("rows below 0 % need more than a setting of PyTorch DDP"),
                     HasSubstr("faster, but not by what PyTorch DDP can be told: exact, ")));
   const std::string megatron = explore + " --framework megatron";

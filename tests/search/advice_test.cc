@@ -44,7 +44,9 @@ std::string manners(const std::string& id, bool is_view) {
   if (id == "horovod") return "exact:mode=copy,wait=end-of-backward";
   if (id == "xla") return "exact";
   if (id == "megatron") return "exact:wait=end-of-backward";
-  return is_view ? "exact:wait=end-of-backward" : "exact:mode=copy,wait=end-of-backward";
+  // DDP divides gradients that lie in buckets in a pass of its own.
+  return is_view ? "exact:wait=end-of-backward,scale=before-collective"
+                 : "exact:mode=copy,wait=end-of-backward";
 }
 
 // Every number behind a word of the text.

@@ -47,8 +47,8 @@ TEST(SweepTest, EveryThresholdIsARowAndAllRowsAreAsSimulated) {
       .thresholds = {mib(1), mib(4), mib(25)},
       .chosen = SweepOptions::Chosen::Named};
   const Sweep sweep = run_sweep(planner, options);
-  // The fifth is what PyTorch DDP makes of the fastest, one collective for each gradient, which it cannot run itself.
-  ASSERT_EQ(sweep.rows.size(), 5U);
+  // What PyTorch DDP makes of the fastest, one collective for each gradient, divides them in a pass, which makes it slower than the others.
+  ASSERT_EQ(sweep.rows.size(), 4U);
   EXPECT_EQ(row_count(options), 4);
   EXPECT_EQ(sweep.rows[1].threshold, mib(4));
   EXPECT_EQ(sweep.rows[3].threshold, std::nullopt);
