@@ -598,9 +598,7 @@ RankReplay replay_rank(const RankTrace& rank) {
   replay.recorded = record_graph(rank.trace, rank.line);
   replay.timeline = played(replay.recorded.graph);
   replay.error = replay_error(replay.recorded, replay.timeline, rank.line);
-  for (const TracedStep& step : rank.line.steps) {
-    replay.buckets.push_back(imports::ddp_buckets(rank.trace, rank.line, step));
-  }
+  replay.buckets = imports::ddp_buckets(rank.trace, rank.line);
   return replay;
 }
 

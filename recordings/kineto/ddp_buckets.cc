@@ -15,10 +15,26 @@
 namespace dovetail::imports {
 namespace {
 
+// Collectives by the operator that issued them and the one around that; of several the first.
+using Issued = std::unordered_map<std::int32_t, std::int32_t>;
+
+Issued issued_collectives(const RankTimeline& line) {
+  Issued issued;
+  for (std::size_t c = 0; c < line.collectives.size(); ++c) {
+    const std::int32_t call = line.collectives[c].call;
+    if (call == kNone) continue;
+    for (const std::int32_t issuer : {call, line.parent[static_cast<std::size_t>(call)]}) {
+      issued.emplace(issuer, static_cast<std::int32_t>(c));
+    }
+  }
+  return issued;
+}
+
 class Finder {
  public:
-  Finder(const KinetoTrace& trace, const RankTimeline& line, const TracedStep& step)
-      : trace_(trace), line_(line), step_(step) {}
+  Finder(const KinetoTrace& trace, const RankTimeline& line, const TracedStep& step,
+         const Issued& issued)
+      : trace_(trace), line_(line), step_(step), issued_by_(issued) {}
 
   TracedBuckets find() {
     const std::int64_t from = line_.origin_ns + step_.start.time_since_epoch().count();
@@ -176,15 +192,12 @@ class Finder {
     bucket.copied = std::ranges::all_of(open_, &Open::copied);
     for (Open& open : open_) bucket.gradients.push_back(open.gradient);
     open_.clear();
-    const auto of_call = std::ranges::find_if(line_.collectives, [&](const TracedCollective& c) {
-      return c.call == number ||
-             (c.call != kNone && line_.parent[static_cast<std::size_t>(c.call)] == number);
-    });
-    if (of_call != line_.collectives.end()) {
-      bucket.collective = static_cast<std::int32_t>(of_call - line_.collectives.begin());
-      bucket.elements = of_call->elements.value_or(0);
-      if (of_call->bytes && of_call->elements.value_or(0) > 0) {
-        bucket.element_size = Bytes(of_call->bytes->count() / *of_call->elements);
+    if (const auto issued = issued_by_.find(number); issued != issued_by_.end()) {
+      const TracedCollective& of_call = line_.collectives[static_cast<std::size_t>(issued->second)];
+      bucket.collective = issued->second;
+      bucket.elements = of_call.elements.value_or(0);
+      if (of_call.bytes && of_call.elements.value_or(0) > 0) {
+        bucket.element_size = Bytes(of_call.bytes->count() / *of_call.elements);
       }
     } else if (now.shapes != kNone) {
       TracedGradient whole;
@@ -252,6 +265,7 @@ class Finder {
   const KinetoTrace& trace_;
   const RankTimeline& line_;
   const TracedStep& step_;
+  const Issued& issued_by_;
   std::vector<Launch> launches_;
   std::vector<Open> open_;  // gradients that no bucket has taken yet
   std::vector<std::int64_t> copied_bytes_;
@@ -262,7 +276,16 @@ class Finder {
 
 TracedBuckets ddp_buckets(const KinetoTrace& trace, const RankTimeline& line,
                           const TracedStep& step) {
-  return Finder(trace, line, step).find();
+  return Finder(trace, line, step, issued_collectives(line)).find();
+}
+
+std::vector<TracedBuckets> ddp_buckets(const KinetoTrace& trace, const RankTimeline& line) {
+  const Issued issued = issued_collectives(line);
+  std::vector<TracedBuckets> buckets;
+  for (const TracedStep& step : line.steps) {
+    buckets.push_back(Finder(trace, line, step, issued).find());
+  }
+  return buckets;
 }
 
 }  // namespace dovetail::imports

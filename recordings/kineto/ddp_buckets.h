@@ -55,5 +55,7 @@ struct TracedBuckets {
 
 TracedBuckets ddp_buckets(const KinetoTrace& trace, const RankTimeline& line,
                           const TracedStep& step);
+// Of all steps, in time that grows with the trace.
+std::vector<TracedBuckets> ddp_buckets(const KinetoTrace& trace, const RankTimeline& line);
 
 }  // namespace dovetail::imports

@@ -346,9 +346,11 @@ class IterationFinder {
   }
 
   [[nodiscard]] bool reduces(const TracedStep& window) const {
-    return std::ranges::any_of(found_.passes, [&](const BackwardPass& pass) {
-      return pass.reduces && window.start <= pass.begin && pass.begin < window.end;
-    });
+    auto pass = std::ranges::lower_bound(found_.passes, window.start, {}, &BackwardPass::begin);
+    for (; pass != found_.passes.end() && pass->begin < window.end; ++pass) {
+      if (pass->reduces) return true;
+    }
+    return false;
   }
 
   // Where the profiler steps with each micro-step and not all of them reduce, an iteration is the windows up to one that
@@ -437,8 +439,9 @@ class IterationFinder {
     const std::vector<BackwardPass>& passes = found_.passes;
     std::vector<Piece> pieces;
     Instant from = begin;
-    for (std::size_t p = 0; p < passes.size(); ++p) {
-      if (passes[p].begin < begin || passes[p].begin >= end) continue;
+    const auto first = std::ranges::lower_bound(passes, begin, {}, &BackwardPass::begin);
+    for (auto p = static_cast<std::size_t>(first - passes.begin());
+         p < passes.size() && passes[p].begin < end; ++p) {
       const bool is_last = p + 1 == passes.size() || passes[p + 1].begin >= end;
       const Instant to = is_last ? end : cut_before(p + 1);
       const bool optimizes = optimizer_in(passes[p].begin, to) != nullptr;
