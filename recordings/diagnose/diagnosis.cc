@@ -246,6 +246,12 @@ void add_unknowns(std::vector<std::string>& unknowns, const JobTrace& job, std::
   }
 }
 
+// Whether FSDP's own annotations are in the trace: "FSDP::all_gather (layers.3)".
+bool is_of_fsdp(const JobTrace& job) {
+  return std::ranges::any_of(job.ranks.front().trace.names,
+                             [](const std::string& name) { return name.starts_with("FSDP::"); });
+}
+
 // Where the imported workload is not the recorded step.
 std::string missed(const RankDiagnosis& rank) {
   const WorkloadCheck& check = *rank.forecast.check;
@@ -299,13 +305,17 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework) {
   for (const RankDiagnosis& rank : diagnosis.ranks) causes.push_back(rank.causes);
   diagnosis.stages = stages_of(job, causes);
   diagnosis.uneven = uneven_work(job);
-  diagnosis.buckets = bucket_advice(job, diagnosis.ranks.front().forecast, framework);
+  // Its groups are of modules: no cap of DDP's applies.
+  diagnosis.is_of_fsdp = is_of_fsdp(job);
+  if (!diagnosis.is_of_fsdp || framework.id == "fsdp") {
+    diagnosis.buckets = bucket_advice(job, diagnosis.ranks.front().forecast, framework);
+  }
   const bool has_collectives = std::ranges::any_of(
       job.ranks, [](const RankTrace& rank) { return !rank.line.collectives.empty(); });
   const std::optional<WorkloadCheck>& check = diagnosis.ranks.front().forecast.check;
   if (check && !check->is_trustworthy()) {
     diagnosis.unknowns.push_back(missed(diagnosis.ranks.front()));
-  } else if (!diagnosis.buckets && has_collectives) {
+  } else if (!diagnosis.buckets && has_collectives && !diagnosis.is_of_fsdp) {
     const auto unsized_bucket = [](const TracedBuckets& step) {
       return std::ranges::any_of(step.buckets,
                                  [](const TracedBucket& bucket) { return bucket.elements == 0; });
@@ -318,6 +328,10 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework) {
               "(by DistributedDataParallel), or the replay misses the step");
   }
   diagnosis.findings = find(job, diagnosis);
+  const bool is_told = std::ranges::any_of(diagnosis.findings, [](const Finding& finding) {
+    return finding.kind == FindingKind::Uneven;
+  });
+  if (!is_told) diagnosis.uneven.reset();
   return diagnosis;
 }
 

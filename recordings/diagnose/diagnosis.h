@@ -98,6 +98,7 @@ struct Diagnosis {
   std::vector<RankDiagnosis> ranks;
   std::vector<LateRank> late;  // worst first; of several ranks
   std::optional<BucketAdvice> buckets;
+  bool is_of_fsdp = false;       // then `buckets` is for the framework fsdp only
   std::optional<Stages> stages;  // of a pipeline
   std::optional<Uneven> uneven;
   imports::Unrecognised unrecognised;  // over all ranks: what an absence must not be taken for

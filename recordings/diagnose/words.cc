@@ -451,6 +451,11 @@ void say_no_buckets(const Diagnosis& diagnosis, Brief& brief) {
                   ms(uneven->whole) + " a step less";
     return;
   }
+  if (diagnosis.is_of_fsdp) {
+    brief.why_nothing =
+        "FSDP communicates by groups of modules, to which no bucket size of DDP applies; "
+        "--framework fsdp judges groups where the trace allows it";
+  }
   const bool sends_nothing = finding_of(diagnosis, FindingKind::NoCollective) != nullptr &&
                              diagnosis.unrecognised.likely.empty();
   if (!sends_nothing) return;

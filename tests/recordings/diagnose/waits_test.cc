@@ -173,5 +173,13 @@ TEST(WaitsTest, AReceiveOfTheStepsOwnThreadIsAWait) {
   }
 }
 
+// FSDP2 on Gloo: no cap of DDP's is advised, but for FSDP its groups are judged where that can be.
+TEST(WaitsTest, FsdpIsToldInNoWordsOfDdp) {
+  const Diagnosis diagnosis = diagnose(testing::gloo_job("fsdp2", 2));
+  EXPECT_FALSE(diagnosis.buckets);
+  EXPECT_THAT(brief(diagnosis).why_nothing, HasSubstr("FSDP communicates by groups of modules"));
+  EXPECT_NE(diagnosis.findings.front().kind, FindingKind::Hidden);
+}
+
 }  // namespace
 }  // namespace dovetail::diagnose
