@@ -25,7 +25,7 @@ class PipelineFinder {
     for (const RankTrace& rank : job_.ranks) {
       if (!count(rank)) return std::nullopt;
     }
-    if (most_a_step_ < 2) return std::nullopt;
+    if (most_a_step_ < 2 || !(any_told_ || has_autograd())) return std::nullopt;
     Pipeline pipeline;
     pipeline.stages = std::max<std::int64_t>(2, stages());
     count_micro_batches(pipeline);
@@ -33,6 +33,15 @@ class PipelineFinder {
   }
 
  private:
+  // Without it nobody can tell a pipeline's messages from a ring's, or from all-to-alls.
+  [[nodiscard]] bool has_autograd() const {
+    return std::ranges::all_of(job_.ranks, [](const RankTrace& rank) {
+      return std::ranges::any_of(rank.trace.names, [](const std::string& name) {
+        return name.starts_with("autograd::engine::evaluate_function");
+      });
+    });
+  }
+
   // False where a message is no pipeline's.
   bool count(const RankTrace& rank) {
     const RankTimeline& line = rank.line;
@@ -57,6 +66,7 @@ class PipelineFinder {
   }
 
   void add_message(const RankTrace& rank, const Message& message, std::size_t step) {
+    any_told_ |= message.direction != Direction::None;
     if (message.direction == Direction::None || !message.peer || !rank.trace.rank) {
       all_told_ = false;
       return;
@@ -140,7 +150,7 @@ class PipelineFinder {
 
   const JobTrace& job_;
   std::int64_t most_a_step_ = 0, of_group_ = 0;
-  bool all_told_ = true;
+  bool any_told_ = false, all_told_ = true;  // whether a message is sent or received
   // Messages by step, as each of the two ranks saw them.
   std::map<Pair, std::map<std::int64_t, std::vector<std::int64_t>>> seen_;
 };

@@ -5,7 +5,8 @@
 //   pipeline->micro_batches  8
 //
 // A pipeline's schedule sends and receives between passes; a ring (context parallelism) does so within forward and backward, so
-// messages that autograd's functions launched are none of a pipeline's. Nor is a single message a step.
+// messages that autograd's functions launched are none of a pipeline's. Nor is a single message a step, nor what neither says whether it
+// sends or receives nor can be held against autograd (a trace of kernels alone).
 //   stages         where all ranks of the job are given and tell whom they send to, the ranks that messages join; else those of the
 //                  messages' group
 //   micro_batches  messages of a step in one direction between two neighbours; where messages are joined into one kernel, the

@@ -236,6 +236,17 @@ TEST(PipelineTest, ARingWithinAutogradIsNoPipeline) {
   EXPECT_FALSE(job_of_ranks(PipelineWriter({.is_ring = true}).texts()).pipeline);
 }
 
+// Kernels alone: all-to-alls and pipelines have one name there.
+TEST(PipelineTest, KernelsThatTellNothingAreNoPipeline) {
+  testing::MadeEvents events;
+  events.step(1, 0, 10'000);
+  for (int k = 0; k < 4; ++k) {
+    events.kernel("gemm", 7, 100 + k * 2000, 1000, events.launch(1, 10 + k));
+    events.kernel("ncclDevKernel_SendRecv", 20, 1101 + k * 2000, 900, events.launch(1, 20 + k));
+  }
+  EXPECT_FALSE(testing::job_of(events.text()).pipeline);
+}
+
 // Rank 2 computes 3 ms where the others do 2: they wait 1 ms in each of four all-to-alls; spread evenly all would take 2.25 ms:
 // 3 ms less a step.
 TEST(UnevenTest, ExpertsWithMoreTokensAreNoNetwork) {
