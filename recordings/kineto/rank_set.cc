@@ -73,8 +73,8 @@ Duration own_time(const RankTrace& rank, std::int32_t collective) {
   return work.end - work.start;
 }
 
-// One rank: the shortest duration over the steps at the same place; of a message, over all of its size. A stage of a pipeline
-// waits at the same places in every step.
+// One rank: the shortest duration over the steps at the same place; of a message or an all-to-all, over all of its size. A
+// stage of a pipeline, and a rank with fewer tokens, wait at the same places in every step.
 void transfer_over_steps(RankTrace& rank) {
   rank.transfer.clear();
   for (std::int32_t c = 0; c < std::ssize(rank.line.collectives); ++c) {
@@ -87,8 +87,11 @@ void transfer_over_steps(RankTrace& rank) {
   };
   const auto of_size = [&](std::int32_t c) -> std::optional<Place> {
     const TracedCollective& collective = rank.line.collectives[static_cast<std::size_t>(c)];
-    if (collective.kind != CollectiveKind::SendReceive || !collective.bytes) return std::nullopt;
-    return Place(collective.kind, {}, collective.bytes->count(), 0);
+    const bool is_exchange = collective.kind == CollectiveKind::AllToAll;
+    const bool is_message = collective.kind == CollectiveKind::SendReceive;
+    if (!(is_exchange || is_message) || !collective.bytes) return std::nullopt;
+    const Group group = is_exchange ? group_of(rank, collective) : Group();
+    return Place(collective.kind, group, collective.bytes->count(), 0);
   };
   std::map<Place, Duration> shortest;
   for (const auto& [key, c] : places) {

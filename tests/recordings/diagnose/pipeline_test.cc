@@ -266,6 +266,16 @@ TEST(UnevenTest, ExpertsWithMoreTokensAreNoNetwork) {
   }
 }
 
+// A rank's trace alone: of all-to-alls of one size the shortest, 0.3 ms, is what each takes by itself; the rest is waiting.
+TEST(UnevenTest, OneRankAloneTellsWaitingByItsShortestAllToAll) {
+  const JobTrace job =
+      imports::load_job({testing::trace_file("reported/experts-uneven-rank0.json.gz")}, {});
+  for (const StepCauses& step : diagnose(job).ranks[0].causes) {
+    EXPECT_NEAR(to_us(step.by[static_cast<std::size_t>(Cause::Straggler)]), 12'000, 50);
+    EXPECT_NEAR(to_us(step.exposed), 16'800, 50);
+  }
+}
+
 // Another rank each step has more: nobody is called the one.
 TEST(UnevenTest, WorkThatIsUnevenInTurnIsSaid) {
   const std::vector<std::vector<double>> times = {{1.5, 1, 1}, {1, 1.5, 1}, {1, 1, 1.5}};
