@@ -46,7 +46,8 @@ bool is_a_step(Entries step, Entries repeated, Entries before) {
   if (all > 0 && bytes_of(repeated) < all / 5 * 2) return false;
   if (lacks_its_other_half(step, before)) return false;
   if (before.size() <= step.size()) return true;
-  if (!std::ranges::search(before, step).empty()) return true;
+  if (std::search(before.begin(), before.end(), step.begin(), step.end()) != before.end())
+    return true;
   const auto alike = std::ranges::count_if(
       before, [&](const SequenceEntry& entry) { return holds_entry(step, entry); });
   return alike * 2 <= std::ssize(before);

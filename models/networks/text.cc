@@ -260,7 +260,7 @@ void set_options(Job& job, std::string_view list, const std::string& where) {
     }
     given.emplace_back(key, option.substr(equals + 1));
   }
-  std::ranges::stable_partition(given, [](const auto& one) {
+  std::stable_partition(given.begin(), given.end(), [](const auto& one) {
     const auto known = std::ranges::find(keys(), one.first, &Key::key);
     return known != keys().end() && known->leads;
   });
