@@ -180,6 +180,7 @@ JobWriter deepspeed_writer() {
                      {"sp", "AutoTP has no sequence parallelism"},
                      {"zero", "a rank that is alone has nothing to divide"},
                      {"wrap", "a rank that is alone has nobody to reduce with"},
+                     {"graph", "no key of it has a training step captured"},
                      {"async_tp", "AutoTP's collectives are waited for"},
                      {"master", "the master weights are f32, or of the type of compute with ZeRO"},
                      {"states", "optimizer states are f32, or bf16 with bf16 master weights"},

@@ -130,6 +130,8 @@ JobWords write_fsdp2(const Job& job) {
   if (job.precision.autocast != jobs::Autocast::No)
     words.notes.push_back("autocast is the program's own: torch.autocast(\"cuda\", torch." +
                           torch_name(job.precision.product()) + ") around forward and loss");
+  if (job.graph)
+    words.notes.emplace_back("the CUDA graph of the step is the program's own (torch.cuda.graph)");
   if (job.lora > 0)
     words.notes.emplace_back("adapters are the program's own (PEFT), made before shard()");
   if (l.cp > 1) words.notes.emplace_back("context parallelism is the program's own");

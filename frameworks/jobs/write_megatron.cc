@@ -352,6 +352,7 @@ JobWriter megatron_writer() {
                  {"products", "no argument has f32 multiplied in TF32"},
                  {"updates", "Transformer Engine's FusedAdam updates"},
                  {"wrap", "gradients are made in their buckets"},
+                 {"graph", "what its arguments capture is layers, or depends on the version"},
                  {"zero", "a rank that is alone has nothing to divide"},
                  {"kernels", "Transformer Engine fuses what lies between products"},
                  {"recompute", "its selective recomputation is of attention, not op by op"},

@@ -256,7 +256,8 @@ JobWriter torchtitan_writer() {
                      {"flash", "attention is one kernel"},
                      {"kernels", "asynchronous tp is compiled, what splits backward is not"},
                      {"updates", "optimizer.implementation is fused"},
-                     {"wrap", "a rank that is alone runs without DDP and FSDP"}},
+                     {"wrap", "a rank that is alone runs without DDP and FSDP"},
+                     {"graph", "no option of it has a whole step captured"}},
           .write = write_titan,
           .as_run = titan_as_run};
 }

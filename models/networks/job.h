@@ -147,6 +147,7 @@ struct Job {
   double expert_imbalance = 1;  // tokens of the busiest rank against the mean
   bool flash = true;            // attention in one kernel that keeps no scores
   Kernels kernels = Kernels::Fused;
+  bool graph = false;  // the whole step is one CUDA graph: its host issues nothing
   Wrap wrap = Wrap::Auto;
   RunBy as = RunBy::Any;                // of a job in a framework's words that framework
   std::vector<std::string> notes = {};  // options that matter and are not modelled, one line each

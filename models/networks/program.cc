@@ -56,6 +56,10 @@ class ProgramWriter {
     backward();
     if (job_.model.tied && job_.layout.pp > 1 && job_.lora == 0) add_tied_gradients();
     update();
+    if (job_.graph) {
+      for (Op& op : program_.ops) op.issue = Duration{};
+      program_.bucket_call = Duration{};
+    }
     return std::move(program_);
   }
 

@@ -75,6 +75,24 @@ TEST(BoundTest, IsWhatTheBusiestStageComputesHoweverGradientsTravel) {
   EXPECT_LE(alone.bound, alone.step);
 }
 
+TEST(GraphTest, AStepThatIsOneGraphWaitsForNoHost) {
+  const models::Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models");
+  const auto found = [&](const std::string& keys) {
+    return predict_job(jobs::parse_job("gpt2:kernels=transformers," + keys), cluster);
+  };
+  // Bound by its host, which issues some 1,000 kernels.
+  const JobPrediction issued = found("gbs=1,seq=256");
+  const JobPrediction graph = found("gbs=1,seq=256,graph=yes");
+  EXPECT_LT(2 * graph.step, issued.step);
+  EXPECT_LE(graph.bound, graph.step);
+  EXPECT_LE(graph.stages.front().bubble * 50, graph.step);
+  EXPECT_FALSE(issued.host_bound.empty());
+  EXPECT_TRUE(graph.host_bound.empty());
+  // Bound by its GPU: nothing but the gaps between launches is gained.
+  const JobPrediction large = found("gbs=16,mbs=16");
+  EXPECT_NEAR(to_us(found("gbs=16,mbs=16,graph=yes").step) / to_us(large.step), 1, 0.03);
+}
+
 // Tensor-parallel ranks have weights of their own: no kernel packs a gradient.
 TEST(LowerJobTest, NothingIsCopiedWhereThereIsNoSecondReplica) {
   const models::Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models");
