@@ -43,9 +43,9 @@ class Lister {
  private:
   void add(const std::string& name, std::vector<std::int64_t> shape, Cut cut = Cut::Whole,
            bool expert = false, bool product = false) {
-    std::string module = name.substr(0, name.rfind('.'));
+    const std::string module = name.substr(0, name.rfind('.'));
     list_.push_back({.name = module_name(model_, layer_, module) + name.substr(module.size()),
-                     .module = std::move(module),
+                     .module = module,
                      .layer = layer_,
                      .part = part_,
                      .shape = std::move(shape),

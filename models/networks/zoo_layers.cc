@@ -128,7 +128,7 @@ Value embedding(Builder& builder, const std::string& name, const EmbeddingShape&
   // Clear the table, then read the output's gradient, read and write the rows it belongs to.
   const schedule::KernelsWork scatter{
       {pass(shape.entries * shape.width, Access::Filled), pass(3 * picked, Access::Scattered)}};
-  const Value out = builder.activation(name + ".out", {rows, shape.width});
+  Value out = builder.activation(name + ".out", {rows, shape.width});
   builder.add(
       {.name = name,
        .forward = pass(2 * picked, Access::Gathered),
