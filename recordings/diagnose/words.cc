@@ -4,6 +4,7 @@
 #include "recordings/diagnose/words.h"
 
 #include "base/count.h"
+#include "base/decimal.h"
 
 #include <algorithm>
 #include <array>
@@ -131,11 +132,7 @@ std::string less_bubble(const Finding& finding, const Stages& stages) {
          " micro-batches of half the size or with vp=" + std::to_string(2 * stages.pipeline.chunks);
 }
 
-std::string times(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2f times", value);
-  return text.data();
-}
+std::string times(double value) { return fixed(value, 2) + " times"; }
 
 std::string uneven_sentence(const Finding& finding, const Uneven& uneven) {
   std::string text = uneven.of_experts ? "uneven experts: " : "uneven work: ";
@@ -300,13 +297,13 @@ std::string no_work_sentence(const imports::Unrecognised& seen) {
     return "no GPU work with a time: of " + std::to_string(seen.unread.without_time) +
            " pieces of it start or duration is no number";
   }
-  if (seen.recorder == "JAX's profiler") {
+  if (seen.recorder == imports::Recorder::Jax) {
     return "JAX's profiler recorded the host alone (/host:CPU), and no GPU (/device:GPU:N): what "
            "JAX runs on processors "
            "or TPUs is not read; dovetail import hlo MODULE reads a compiled module of it";
   }
-  if (!seen.recorder.empty()) {
-    return seen.recorder +
+  if (seen.recorder == imports::Recorder::NcclPlugin) {
+    return std::string(to_string(seen.recorder)) +
            " recorded collectives alone, and no compute that could hide them: record the step with "
            "torch.profiler (ProfilerActivity.CUDA); dovetail import nccl-inspector reads what "
            "NCCL's "
@@ -427,9 +424,9 @@ const Finding* finding_of(const Diagnosis& diagnosis, FindingKind kind) {
 void say_no_buckets(const Diagnosis& diagnosis, Brief& brief) {
   brief.why_nothing = "the trace makes no workload whose buckets could be changed";
   brief.gives = "no forecast of buckets";
-  if (!diagnosis.unrecognised.recorder.empty()) {
+  if (diagnosis.unrecognised.recorder == imports::Recorder::Jax) {
     brief.why_nothing =
-        diagnosis.unrecognised.recorder +
+        std::string(to_string(diagnosis.unrecognised.recorder)) +
         " tells no sizes of collectives; dovetail import hlo MODULE has those of the "
         "compiled module, explore --framework xla its thresholds";
     return;

@@ -1,4 +1,4 @@
-// Each rank against the first one.
+// Compares the trace of each rank with that of the first: when it begins, its steps, its sizes, its ends.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "recordings/kineto/one_run.h"

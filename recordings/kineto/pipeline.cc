@@ -142,7 +142,7 @@ class PipelineFinder {
         if (after == rank.line.steps.begin() || at >= std::prev(after)->end) continue;
         ++sends[static_cast<std::size_t>(std::prev(after) - rank.line.steps.begin())];
       }
-      const std::int64_t usual = median(std::move(sends));
+      const std::int64_t usual = median_or(std::move(sends), std::int64_t{0});
       if (usual > 0) fewest = fewest == 0 ? usual : std::min(fewest, usual);
     }
     return fewest;

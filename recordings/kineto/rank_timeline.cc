@@ -906,7 +906,8 @@ class Joiner {
     if (!trace_.rank) unknowns.emplace_back("the rank is not in the file");
     line_.unrecognised.recorder = trace_.recorder;
     line_.unrecognised.likely = likely_collectives(trace_, line_);
-    if (line_.works.empty() && !line_.unrecognised.tells_of_device() && trace_.recorder.empty()) {
+    if (line_.works.empty() && !line_.unrecognised.tells_of_device() &&
+        trace_.recorder == Recorder::Kineto) {
       unknowns.emplace_back("no GPU work in the file: recorded without CUDA activity, or on a CPU");
     } else if (!line_.works.empty() && line_.collectives.empty()) {
       unknowns.emplace_back(
@@ -933,8 +934,8 @@ class Joiner {
       unknowns.push_back(
           "the size of " + std::to_string(unsized) + " of " +
           std::to_string(line_.collectives.size()) + " collectives" +
-          (!trace_.recorder.empty()
-               ? ", which " + trace_.recorder +
+          (trace_.recorder != Recorder::Kineto
+               ? ", which " + std::string(to_string(trace_.recorder)) +
                      " does not tell: dovetail import hlo has those of the compiled module"
                : std::string(trace_.has_shapes ? ", which the trace lacks though it has shapes"
                                                : ": record with record_shapes=True")));

@@ -130,7 +130,7 @@ struct LikelyCollectives {
 struct Unrecognised {
   std::vector<LikelyCollectives> likely;
   UnreadWork unread;
-  std::string recorder;       // as KinetoTrace has it
+  Recorder recorder = Recorder::Kineto;
   std::int64_t launches = 0;  // of kernels, where no GPU work is in the file
   // There, too: collectives of a device's library by its name, as the host called them: "hccl", from "hccl:all_reduce".
   std::map<std::string, std::int64_t> device_libraries;

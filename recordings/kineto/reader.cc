@@ -540,15 +540,15 @@ class Reader {
         trace_.device_lines.push_back(draft_.name_arg);
       }
       if (draft_.name_arg.starts_with("/host:CPU")) xla_host_ = draft_.process;
-      if (is_device || !xla_host_.empty()) trace_.recorder = "JAX's profiler";
-    } else if (what == "thread_name" && !trace_.recorder.empty()) {
+      if (is_device || !xla_host_.empty()) trace_.recorder = Recorder::Jax;
+    } else if (what == "thread_name" && trace_.recorder == Recorder::Jax) {
       xla_lines_[draft_.process + '\n' + draft_.thread] = xla_line(draft_.name_arg);
     }
   }
 
   // What an event of JAX's trace is; nothing for one that says again what another one does.
   void settle_xla_kind() {
-    if (trace_.recorder.empty() || draft_.has_category) return;
+    if (trace_.recorder != Recorder::Jax || draft_.has_category) return;
     const std::string_view name = names_.text(draft_.event.name);
     if (draft_.process == xla_host_) {
       const bool is_call = name.starts_with("cu") || name.starts_with("hip");
@@ -718,8 +718,8 @@ class Reader {
   void finish() {
     require_kernels();
     if (!trace_.device_lines.empty()) add_xla_steps();
-    if (trace_.recorder.empty() && trace_.events.empty() && of_nccl_plugin_ > 0) {
-      trace_.recorder = "NCCL's profiler plugin";
+    if (trace_.recorder == Recorder::Kineto && trace_.events.empty() && of_nccl_plugin_ > 0) {
+      trace_.recorder = Recorder::NcclPlugin;
     }
     if (device_ < trace_.device_lines.size()) {
       const std::string& line = trace_.device_lines[device_];

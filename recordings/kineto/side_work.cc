@@ -3,12 +3,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recordings/kineto/side_work.h"
 
+#include "base/decimal.h"
 #include "recordings/kineto/names.h"
 #include "traces/intervals.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <map>
 #include <utility>
 
@@ -201,13 +200,10 @@ std::vector<std::string> side_work_in_words(const KinetoTrace& trace, const Rank
     for (const auto& [name, time] : names) all += time;
     if (all * 100 < steps) continue;
     const auto most = std::ranges::max_element(names, {}, [](const auto& n) { return n.second; });
-    std::array<char, 32> text{};
-    std::snprintf(
-        text.data(), text.size(), "%.2f ms",
-        to_us(all) / 1e3 / static_cast<double>(std::max<std::size_t>(1, line.steps.size())));
+    const Duration a_step = all / std::max<std::int64_t>(1, std::ssize(line.steps));
     const std::string& name = trace.names[static_cast<std::size_t>(most->first)];
     lines.push_back("stream " + std::to_string(line.streams[static_cast<std::size_t>(stream)].id) +
-                    " works " + text.data() + " a step (" + name.substr(0, 60) +
+                    " works " + milliseconds(a_step, 2) + " a step (" + name.substr(0, 60) +
                     ") and nothing of the step waits for it: it hides no communication and is no "
                     "compute");
   }

@@ -25,6 +25,7 @@
 #pragma once
 
 #include "base/units.h"
+#include "base/words.h"
 #include "recordings/byte_source.h"
 
 #include <array>
@@ -35,6 +36,8 @@
 #include <vector>
 
 namespace dovetail::imports {
+
+using dovetail::to_string;
 
 // Of one tensor, more than any GPU holds; a file's larger counts count as not known. Sums of bytes over
 // 2^20 such tensors still fit.
@@ -109,6 +112,12 @@ struct DeviceProperties {
   std::int64_t threads_per_sm = 0, registers_per_sm = 0, shared_memory_per_sm = 0;
 };
 
+// Who wrote the file.
+enum class Recorder : std::uint8_t { Kineto, Jax, NcclPlugin };
+constexpr auto words_of(Recorder) {
+  return words("PyTorch's profiler", "JAX's profiler", "NCCL's profiler plugin");
+}
+
 // GPU work and the like that is in the file and cannot be used, so that nobody is told it was not recorded.
 struct UnreadWork {
   std::int64_t without_time = 0;  // GPU work, left out
@@ -125,7 +134,7 @@ struct KinetoTrace {
   std::map<std::int64_t, DeviceProperties> devices;
   std::map<std::string, std::vector<std::int64_t>> groups;  // ranks by name, of pg_config
   std::int64_t base_ns = 0;  // of baseTimeNanoseconds; absolute = base + start
-  std::string recorder;      // who wrote it, where that is not PyTorch: "JAX's profiler"
+  Recorder recorder = Recorder::Kineto;
   std::vector<std::string> device_lines;  // of JAX's: "/device:GPU:0 (NVIDIA H100 80GB HBM3)"
   bool steps_are_on_device = false;  // steps are windows of the device's time, not of the host's
   bool is_array = false;             // the old writer's: no Kineto in that build
