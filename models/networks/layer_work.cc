@@ -724,7 +724,8 @@ std::vector<Compute> modules_of(const Compute& compute) {
                      .forward = slice(compute.forward, &Module::forward),
                      .backward_input = slice(compute.backward_input, &Module::backward_input),
                      .backward_weight = slice(compute.backward_weight, &Module::backward_weight),
-                     .out = {compute.out.front(), modules[i].columns}});
+                     .out = {compute.out.front(), modules[i].columns},
+                     .backward_reads = compute.backward_reads});
   }
   if (parts.empty()) return {compute};
   for (const ParameterShape& parameter : compute.parameters) {

@@ -59,7 +59,7 @@ struct Compute {
   bool backward_reads = true;      // its parameters: the gradient of an embedding needs no weights
 };
 
-// The same kernels, a Compute for each module; what is computed again is left out.
+// The same kernels, a Compute for each module; what is computed again, or cast and copied to be gathered, is left out.
 std::vector<Compute> modules_of(const Compute& compute);
 
 enum class Over { TensorParallel, ContextParallel, ExpertParallel };

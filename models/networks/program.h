@@ -31,7 +31,7 @@
 namespace dovetail::jobs {
 
 // Blocks: an op for what stands between two messages: a layer's attention, its feed-forward network. Modules: an op for each of their
-// modules, so that each gradient is ready behind its own; REQUIRES there that nothing is computed again.
+// modules, so that each gradient is ready behind its own; REQUIRES there that nothing is computed again or divided.
 enum class Grain { Blocks, Modules };
 
 // REQUIRES: complete(job). problems(result) is empty.
