@@ -25,6 +25,8 @@
 #include "cli/text.h"
 #include "models/clusters/gpu_book.h"
 #include "models/networks/memory.h"
+#include "models/workloads/workload.h"
+#include "schedule/lower/lower.h"
 
 namespace dovetail::cli {
 namespace {
@@ -35,8 +37,8 @@ using yardsticks::GpuStep;
 
 struct JudgedStep {
   GpuStep step;
-  std::optional<Phases> predicted = std::nullopt;  // nothing: it is no job
-  std::optional<Bytes> peak = std::nullopt;        // predicted
+  Phases predicted = {};
+  std::optional<Bytes> peak = std::nullopt;  // predicted
   std::vector<predict::HostPhase> host_bound = {};
 };
 
@@ -51,23 +53,31 @@ constexpr PhaseColumn kPhases[] = {{"forward", &Phases::forward, 2},
                                    {"step", &Phases::step, 0}};
 
 // Predicted / measured - 1, as a share.
-std::optional<double> error_of(const JudgedStep& one, Duration Phases::*time) {
-  if (!one.predicted) return std::nullopt;
-  return to_us((*one.predicted).*time) / to_us(one.step.measured.*time) - 1;
+double error_of(const JudgedStep& one, Duration Phases::*time) {
+  return to_us(one.predicted.*time) / to_us(one.step.measured.*time) - 1;
 }
 std::optional<double> memory_error_of(const JudgedStep& one) {
   if (!one.peak) return std::nullopt;
   return static_cast<double>(one.peak->count()) / static_cast<double>(one.step.peak.count()) - 1;
 }
 
-JudgedStep judge(GpuStep step, const models::Cluster& cluster) {
+// The job, or the workload without what wraps it.
+predict::LoweredJob lowered(const GpuStep& step, const models::Cluster& cluster,
+                            const std::string& data_dir) {
+  if (step.job) return predict::lower_job(*step.job, cluster);
+  schedule::Program program = models::load_workload(step.workload, 1, data_dir).program;
+  program.reductions.clear();
+  models::Costs costs = models::costs_for(cluster, program);
+  return {.program = schedule::lower(std::move(program), {}).program, .costs = std::move(costs)};
+}
+
+JudgedStep judge(GpuStep step, const models::Cluster& cluster, const std::string& data_dir) {
   JudgedStep judged{.step = std::move(step)};
-  if (!judged.step.job) return judged;
-  const jobs::Job& job = *judged.step.job;
-  const auto [program, costs] = predict::lower_job(job, cluster);
+  const auto [program, costs] = lowered(judged.step, cluster, data_dir);
   judged.predicted = predict::step_phases(program, costs);
   judged.host_bound = predict::host_bound_phases(program.program, costs);
-  const std::vector<jobs::StageMemory> memory = jobs::memory_of(job);
+  if (!judged.step.job) return judged;
+  const std::vector<jobs::StageMemory> memory = jobs::memory_of(*judged.step.job);
   judged.peak = memory[jobs::fullest(memory)].allocated() + judged.step.left_over;
   return judged;
 }
@@ -83,16 +93,14 @@ std::optional<double> host_share_of(const JudgedStep& one, std::string_view phas
 Table step_table(const std::vector<JudgedStep>& steps) {
   std::vector<Field<JudgedStep>> fields = {
       {{"name", "step, measured ms"}, [](const JudgedStep& one) { return one.step.name; }},
-      {{"run", "run"}, [](const JudgedStep& one) { return one.step.run; }},
-      {{"no_job"}, [](const JudgedStep& one) { return one.step.no_job; }}};
+      {{"run", "run"}, [](const JudgedStep& one) { return one.step.run; }}};
   for (const PhaseColumn& phase : kPhases) {
     const std::string name = phase.name;
     fields.push_back(
         {{name + ".measured_us", name, Unit::Milliseconds, {1}, phase.spare},
          [time = phase.time](const JudgedStep& one) { return one.step.measured.*time; }});
-    fields.push_back({{name + ".predicted_us"}, [time = phase.time](const JudgedStep& one) {
-                        return one.predicted ? Cell((*one.predicted).*time) : Cell();
-                      }});
+    fields.push_back({{name + ".predicted_us"},
+                      [time = phase.time](const JudgedStep& one) { return one.predicted.*time; }});
     fields.push_back({{name + ".error", "off", Unit::Share, {1, Sign::Always}, phase.spare},
                       [time = phase.time](const JudgedStep& one) { return error_of(one, time); }});
     if (phase.time == &Phases::step) continue;
@@ -155,7 +163,7 @@ struct KindScore {
 };
 
 std::vector<KindScore> kind_scores(const std::string& folder, const std::vector<GpuStep>& steps,
-                                   const models::Cluster& cluster) {
+                                   const models::Cluster& cluster, const std::string& data_dir) {
   std::map<std::string, KindScore> kinds;
   std::string last;
   for (const yardsticks::KernelSum& sum : yardsticks::kernel_sums(folder)) {
@@ -164,8 +172,8 @@ std::vector<KindScore> kind_scores(const std::string& folder, const std::vector<
     score.measured += sum.time;
     if (std::exchange(last, sum.step) == sum.step) continue;
     const auto step = std::ranges::find(steps, sum.step, &GpuStep::name);
-    if (step == steps.end() || !step->job) throw InputError("no step is called " + sum.step);
-    const auto [program, costs] = predict::lower_job(*step->job, cluster);
+    if (step == steps.end()) throw InputError("no step is called " + sum.step);
+    const auto [program, costs] = lowered(*step, cluster, data_dir);
     for (const auto& [kind, time] :
          yardsticks::kernel_times(program, costs, sum.backwards, sum.updates))
       kinds.try_emplace(kind, KindScore{.kind = kind}).first->second.predicted += time;
@@ -194,10 +202,11 @@ struct LeftOut {
   std::vector<PhaseScore> scores;  // as kPhases
 };
 
-std::vector<LeftOut> left_out(const std::vector<GpuStep>& steps, const models::Cluster& cluster) {
+std::vector<LeftOut> left_out(const std::vector<GpuStep>& steps, const models::Cluster& cluster,
+                              const std::string& data_dir) {
   const auto judged_on = [&](const models::Cluster& machine) {
     std::vector<JudgedStep> judged;
-    for (const GpuStep& step : steps) judged.push_back(judge(step, machine));
+    for (const GpuStep& step : steps) judged.push_back(judge(step, machine, data_dir));
     return phase_scores(judged);
   };
   std::vector<LeftOut> all = {{.kind = "nothing", .scores = judged_on(cluster)}};
@@ -224,7 +233,6 @@ void print_remarks(std::ostream& out, const std::vector<JudgedStep>& steps) {
     if (!one.host_bound.empty()) print_text(out, one.step.name + ": " + to_string(one.host_bound));
     if (!one.step.gives.empty())
       print_text(out, one.step.name + " gives " + one.step.gives + " and is not judged");
-    if (!one.step.no_job.empty()) print_text(out, "not judged: " + one.step.no_job);
   }
 }
 
@@ -243,10 +251,10 @@ void validate_gpu(const ValidateGpuOptions& options, const DocumentOptions& docu
   if (!options.without.empty() && !is_each)
     cluster = yardsticks::without(std::move(cluster), options.without);
   std::vector<JudgedStep> steps;
-  for (const GpuStep& step : measured) steps.push_back(judge(step, cluster));
-  const Table kinds = kind_table(kind_scores(options.folder, measured, cluster));
+  for (const GpuStep& step : measured) steps.push_back(judge(step, cluster, options.data_dir));
+  const Table kinds = kind_table(kind_scores(options.folder, measured, cluster, options.data_dir));
   std::optional<Table> each;
-  if (is_each) each = left_out_table(left_out(measured, cluster));
+  if (is_each) each = left_out_table(left_out(measured, cluster, options.data_dir));
   put_document(document,
                {.json =
                     [&] {

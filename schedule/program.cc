@@ -40,6 +40,7 @@ Bytes element_size(DType dtype) {
 }
 
 Bytes traffic(const GemmWork& gemm, DType dtype) {
+  if (gemm.convolution) return element_size(dtype) * gemm.convolution->moved;
   const std::int64_t operands = gemm.count * (gemm.m * gemm.k + gemm.k * gemm.n);
   const Bytes result = element_size(dtype) * (gemm.count * gemm.m * gemm.n);
   switch (gemm.operands) {

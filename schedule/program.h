@@ -99,17 +99,31 @@ enum class Operands { Own, Tf32, Fp8, Fp4 };
 constexpr auto words_of(Operands) { return words("own", "tf32", "fp8", "fp4"); }
 inline constexpr std::array kNarrow = {Operands::Tf32, Operands::Fp8, Operands::Fp4};
 
+enum class ConvolutionPass { Forward, Input, Weight };
+constexpr auto words_of(ConvolutionPass) { return words("forward", "input", "weight"); }
+
+// What a GEMM that a convolution implies leaves out: its windows overlap, so it moves less.
+struct Convolution {
+  ConvolutionPass pass = ConvolutionPass::Forward;  // or the gradient of the input or of the weight
+  std::int64_t moved =
+      1;  // elements of image, weight and result that are read or written, each once
+  std::int64_t channels = 1;  // the fewer of those that come in and go out
+  bool strided = false;       // by more than one pixel
+  friend bool operator==(const Convolution&, const Convolution&) = default;
+};
+
 // `count` products of an m x k with a k x n matrix, in one kernel or in separate ones. A convolution is the GEMM it
-// implies (m = output pixels, k = input channels x window).
+// implies (forward m = output pixels, n = output channels, k = input channels x window).
 struct GemmWork {
   std::int64_t m = 0, n = 0, k = 0;
   std::int64_t count = 1;
   Operands operands = Operands::Own;
   bool separate = false;
+  std::optional<Convolution> convolution = {};
   friend bool operator==(const GemmWork&, const GemmWork&) = default;
 };
 
-// Its least traffic: both matrices read once, the result, of type `dtype`, written once.
+// Its least traffic: both matrices read once, the result, of type `dtype`, written once; of a convolution what it moves.
 Bytes traffic(const GemmWork& gemm, DType dtype);
 
 // Of a fused attention kernel, which keeps no scores.
@@ -158,13 +172,18 @@ enum class Access {
   Updated,
   Foreach,
   Split,
-  Chunked
+  Chunked,
+  BatchNorm,
+  BatchNormBackward,
+  MaxPool,
+  MaxPoolBackward
 };
 constexpr auto words_of(Access) {
   return words("any", "plain", "widened", "mixed", "rows", "columns", "sum-rows", "sum-columns",
                "strided", "rms-norm", "rms-norm-backward", "layer-norm", "layer-norm-backward",
                "softmax", "softmax-backward", "filled", "gathered", "scattered", "updated",
-               "foreach", "split", "chunked");
+               "foreach", "split", "chunked", "batch-norm", "batch-norm-backward", "max-pool",
+               "max-pool-backward");
 }
 
 // Memory-bound work that moves `bytes` in all, reads plus writes, with `flop` operations on the

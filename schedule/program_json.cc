@@ -93,6 +93,15 @@ constexpr auto kTensorFields =
 
 // ------------------------------------------------------------------------------------- work
 
+constexpr auto kConvolutionFields = fields<Convolution>(
+    required("pass", &Convolution::pass, as_word(),
+             "forward, or the gradient of its input or of its weight"),
+    required("moved", &Convolution::moved, kExtent,
+             "elements of image, weight and result, each once"),
+    required("channels", &Convolution::channels, kExtent,
+             "the fewer of those that come in and go out"),
+    defaulted("strided", &Convolution::strided, as_bool(), "by more than one pixel"));
+
 constexpr auto kGemmFields = fields<GemmWork>(
     required("m", &GemmWork::m, kExtent), required("n", &GemmWork::n, kExtent),
     required("k", &GemmWork::k, kExtent),
@@ -101,6 +110,8 @@ constexpr auto kGemmFields = fields<GemmWork>(
              "what is multiplied; absent: the op's type"),
     optional("separate", &GemmWork::separate, as_bool(),
              "each product is a kernel of its own; absent: one kernel for all"),
+    optional("convolution", &GemmWork::convolution, as_object(kConvolutionFields),
+             "the product is the one that a convolution implies"),
     check([](const JsonObject& object, const GemmWork& work, const ProgramReading& reading) {
       if (work.operands == Operands::Tf32 && reading.dtype != DType::F32) {
         object.value().fail("operands: tf32 is of an op of f32, not of " +

@@ -42,7 +42,7 @@ std::pair<Access, models::CopyKind> copied(const schedule::ScheduledProgram& pro
 }
 
 constexpr std::string_view kGridded = "products", kUnaligned = "unaligned",
-                           kAttention = "attention", kHost = "host";
+                           kConvolutions = "convolutions", kAttention = "attention", kHost = "host";
 
 }  // namespace
 
@@ -90,7 +90,8 @@ std::map<std::string, Duration> kernel_times(const schedule::ScheduledProgram& p
 
 std::vector<std::string> kinds_to_leave_out() {
   std::vector<std::string> kinds = {std::string(kGridded), std::string(kUnaligned),
-                                    std::string(kAttention), std::string(kHost)};
+                                    std::string(kConvolutions), std::string(kAttention),
+                                    std::string(kHost)};
   for (const Access access : kAllOf<Access>) {
     if (access != Access::Any) kinds.emplace_back(to_string(access));
   }
@@ -109,6 +110,8 @@ models::Cluster without(models::Cluster cluster, std::string_view kind) {
     gpu.attention = nullptr;
   } else if (kind == kUnaligned) {
     gpu.others = nullptr;
+  } else if (kind == kConvolutions) {
+    gpu.convolutions = nullptr;
   } else if (kind == kGridded) {
     gpu.products.clear();
   } else if (const auto access = word_to<Access>(kind); access && *access != Access::Any) {

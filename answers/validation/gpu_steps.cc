@@ -1,4 +1,4 @@
-// Each row's keys are those of a job's text, with blanks between them.
+// Each row's keys are those of a job's text, or of a workload, with blanks between them.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "answers/validation/gpu_steps.h"
@@ -16,7 +16,7 @@ GpuStep gpu_step(const TableRow& table) {
   const auto time = [&](const char* column) { return from_us(table.number(column) * 1e3); };
   GpuStep step{.name = table.text("name"),
                .run = table.count("run"),
-               .no_job = table.text("no_job"),
+               .workload = table.text("workload"),
                .measured = {.forward = time("forward_ms"),
                             .backward = time("backward_ms"),
                             .optimizer = time("optimizer_ms"),
@@ -25,7 +25,8 @@ GpuStep gpu_step(const TableRow& table) {
                .peak = Bytes(table.count("peak_bytes")),
                .left_over = Bytes(table.count_or("left_over_bytes", 0)),
                .gives = table.text("gives")};
-  if (!step.no_job.empty()) return step;
+  std::ranges::replace(step.workload, ' ', ',');
+  if (!step.workload.empty()) return step;
   std::string keys = table.text("keys");
   std::ranges::replace(keys, ' ', ',');
   jobs::Job job = jobs::parse_job(table.text("model") + ":" + keys);

@@ -17,12 +17,12 @@ namespace dovetail::yardsticks {
 
 struct GpuStep {
   std::string name;
-  std::int64_t run = 1;  // of the same script
-  std::optional<jobs::Job> job = std::nullopt;
-  std::string no_job = {};     // why there is none
-  jobs::Phases measured = {};  // medians, each of its own: they need not add up
-  Duration host{};             // to issue it
-  Bytes peak{};                // torch.cuda.max_memory_allocated,
+  std::int64_t run = 1;                         // of the same script
+  std::optional<jobs::Job> job = std::nullopt;  // or
+  std::string workload = {};                    // of the zoo
+  jobs::Phases measured = {};                   // medians, each of its own: they need not add up
+  Duration host{};                              // to issue it
+  Bytes peak{};                                 // torch.cuda.max_memory_allocated,
   Bytes
       left_over{};  // of that what another model left in the process: found from these peaks, so such peaks are not judged
   std::string gives =

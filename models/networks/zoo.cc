@@ -53,6 +53,11 @@ ZooOptions resolve(const ZooEntry& entry, ZooOptions options) {
   if (options.batch == 0) options.batch = entry.batch;
   check_range(entry, "batch", options.batch, kMaxBatch);
   check_range(entry, "world size", options.world_size, kMaxWorldSize);
+  if (options.autocast != jobs::Autocast::No && options.dtype != schedule::DType::F32)
+    throw InputError(entry.name + ": autocast is of f32 weights, not of dtype=" +
+                     std::string(to_string(options.dtype)));
+  if (options.optimizer == jobs::Optimizer::Muon)
+    throw InputError(entry.name + ": expected optimizer=sgd or optimizer=adam");
   if (!entry.sequence) {
     if (options.sequence == 0) return options;
     throw InputError(entry.name + ": a sequence length was given, but the model takes no text");
@@ -93,6 +98,9 @@ schedule::Program zoo_program(std::string_view name, const ZooOptions& options) 
     program.name = model.entry.name;
     return program;
   }
+  if (resolved.autocast != jobs::Autocast::No && model.entry.sequence)
+    throw InputError(model.entry.name +
+                     ": autocast is of networks for images and of text models that are jobs");
   zoo::Builder builder(model.entry.name, resolved);
   const zoo::Value result = model.forward(builder);
   return builder.finish(result);

@@ -15,8 +15,8 @@
 //                                  zoo_job() is the same step as a job
 //   mlp                            784-2048-2048-1024-10 of our own: small enough to run on a CPU
 //
-// The step: forward ops in layer order; backward ops, last layer first; one SGD update with
-// momentum per parameter, in the order in which gradients become ready. That order is the reverse
+// The step: forward ops in layer order; backward ops, last layer first; one update (SGD with
+// momentum, or AdamW) per parameter, in the order in which gradients become ready. That order is the reverse
 // of the parameter order, which is what PyTorch's DistributedDataParallel assumes of a new model.
 //
 //   zoo_program("resnet18", {.world_size = 4})
@@ -48,6 +48,9 @@ struct ZooOptions {
   // Of parameters, gradients and activations. Products of f32 are in TF32: PyTorch's convolutions are by default, its
   // matrix products where torch.set_float32_matmul_precision("high") was called.
   schedule::DType dtype = schedule::DType::F32;
+  // f32 weights and gradients; what is computed has this type, for which weights and their gradients are cast. Not of BERT.
+  jobs::Autocast autocast = jobs::Autocast::No;
+  jobs::Optimizer optimizer = jobs::Optimizer::Sgd;  // SGD with momentum, or fused AdamW
   std::int64_t world_size = 8;
 };
 

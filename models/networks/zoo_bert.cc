@@ -36,7 +36,7 @@ Value encoder_layer(Builder& b, const std::string& name, const BertArchitecture&
                     const Value& in) {
   const auto dense = [&](const std::string& layer, std::int64_t in_width, std::int64_t out_width,
                          const Value& x) {
-    return linear(b, name + layer, {.in = in_width, .out = out_width, .sums_bias = true}, x);
+    return linear(b, name + layer, {.in = in_width, .out = out_width}, x);
   };
   const Value query = dense("attention.self.query", a.width, a.width, in);
   const Value key = dense("attention.self.key", a.width, a.width, in);

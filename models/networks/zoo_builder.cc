@@ -18,8 +18,14 @@ using schedule::TensorKind;
 namespace {
 
 constexpr GroupId kDataParallel{0};
-constexpr std::int64_t kUpdateElements = 5;  // moved per parameter by SGD with momentum
-constexpr double kUpdateFlop = 4;            // m = mu m + g; p = p - lr m
+// Of one parameter: elements that are moved, and FLOP. SGD: m = mu m + g; p = p - lr m.
+struct UpdateCost {
+  std::int64_t elements = 5;
+  double flop = 4;
+};
+UpdateCost update_cost(jobs::Optimizer optimizer) {
+  return optimizer == jobs::Optimizer::Adam ? UpdateCost{.elements = 7, .flop = 12} : UpdateCost{};
+}
 
 }  // namespace
 
@@ -39,8 +45,27 @@ Builder::Builder(std::string name, const ZooOptions& options) : options_(options
   program_.groups.push_back(std::move(group));
 }
 
+schedule::DType Builder::computed() const {
+  switch (options_.autocast) {
+    case jobs::Autocast::Bf16:
+      return schedule::DType::BF16;
+    case jobs::Autocast::F16:
+      return schedule::DType::F16;
+    case jobs::Autocast::No:
+      break;
+  }
+  return options_.dtype;
+}
+
 Bytes Builder::bytes(std::int64_t elements) const {
-  return schedule::element_size(options_.dtype) * elements;
+  return schedule::element_size(computed()) * elements;
+}
+
+std::optional<MemoryWork> Builder::cast(std::int64_t elements, bool back) const {
+  if (options_.autocast == jobs::Autocast::No) return std::nullopt;
+  return MemoryWork{.bytes = bytes(elements) + schedule::element_size(options_.dtype) * elements,
+                    .flop = Flop(0),
+                    .access = back ? schedule::Access::Widened : schedule::Access::Plain};
 }
 
 TensorId Builder::parameter(const std::string& name, Shape shape) {
@@ -88,7 +113,7 @@ TensorId Builder::add_tensor(std::string name, TensorKind kind, Shape shape) {
   program_.tensors.push_back({.id = id,
                               .name = std::move(name),
                               .kind = kind,
-                              .dtype = options_.dtype,
+                              .dtype = kind == TensorKind::Activation ? computed() : options_.dtype,
                               .shape = std::move(shape)});
   return id;
 }
@@ -98,31 +123,33 @@ void Builder::add_op(std::string name, Phase phase, const Recipe& work, Operands
   program_.ops.push_back({.id = id,
                           .name = std::move(name),
                           .phase = phase,
-                          .dtype = options_.dtype,
+                          .dtype = phase == Phase::Optimizer ? options_.dtype : computed(),
                           .work = price(work, operands),
                           .reads = std::move(operands.reads),
                           .writes = std::move(operands.writes)});
 }
 
 GemmWork Builder::product_of(GemmWork gemm) const {
-  if (options_.dtype == schedule::DType::F32) gemm.operands = schedule::Operands::Tf32;
+  if (computed() == schedule::DType::F32) gemm.operands = schedule::Operands::Tf32;
   return gemm;
 }
 
 schedule::Work Builder::price(const Recipe& work, const Operands& operands) const {
+  const schedule::Work alone = price_alone(work, operands);
+  if (operands.accumulated == Bytes(0)) return alone;
+  schedule::KernelsWork all{schedule::kernels_of(alone)};
+  all.kernels.emplace_back(MemoryWork{
+      .bytes = operands.accumulated * 3, .flop = Flop(0), .access = schedule::Access::Plain});
+  return all;
+}
+
+schedule::Work Builder::price_alone(const Recipe& work, const Operands& operands) const {
   if (const auto* gemm = std::get_if<GemmWork>(&work)) return product_of(*gemm);
-  if (const auto* memory = std::get_if<MemoryWork>(&work)) {
-    MemoryWork more = *memory;
-    more.bytes += operands.accumulated;
-    return more;
-  }
+  if (const auto* memory = std::get_if<MemoryWork>(&work)) return *memory;
   if (const auto* several = std::get_if<schedule::KernelsWork>(&work)) {
     schedule::KernelsWork all = *several;
     for (schedule::Kernel& kernel : all.kernels) {
       if (auto* gemm = std::get_if<GemmWork>(&kernel)) *gemm = product_of(*gemm);
-    }
-    if (operands.accumulated > Bytes(0)) {
-      all.kernels.emplace_back(MemoryWork{.bytes = operands.accumulated, .flop = Flop(0)});
     }
     return all;
   }
@@ -132,7 +159,7 @@ schedule::Work Builder::price(const Recipe& work, const Operands& operands) cons
   for (const TensorId id : operands.reads) read += program_.tensor(id).bytes();
   for (const TensorId id : operands.writes) written += program_.tensor(id).bytes();
   const Bytes own = read - operands.accumulated;
-  return MemoryWork{.bytes = own * traffic.read_passes + operands.accumulated + written,
+  return MemoryWork{.bytes = own * traffic.read_passes + written,
                     .flop = element_flop(traffic.flop_per_element, operands),
                     .access = traffic.access,
                     .columns = traffic.columns};
@@ -200,12 +227,14 @@ void Builder::write_gradient(TensorId of, Operands& operands) {
 }
 
 void Builder::update_parameters() {
+  const UpdateCost cost = update_cost(options_.optimizer);
   for (const TensorId parameter : ready_) {
     const TensorId gradient = gradients_.at(parameter);
     const std::int64_t count = program_.tensor(parameter).numel();
     add_op(program_.tensor(parameter).name + ".update", Phase::Optimizer,
-           MemoryWork{.bytes = bytes(kUpdateElements * count),
-                      .flop = Flop(kUpdateFlop * static_cast<double>(count))},
+           MemoryWork{.bytes = schedule::element_size(options_.dtype) * (cost.elements * count),
+                      .flop = Flop(cost.flop * static_cast<double>(count)),
+                      .access = schedule::Access::Updated},
            {.reads = {gradient, parameter}, .writes = {parameter}, .accumulated = Bytes(0)});
     program_.ops.back().effect = schedule::Update{.elementwise = true, .rescale = Rational(1)};
     program_.reductions.push_back(

@@ -13,9 +13,10 @@
 //
 // Cost of memory-bound work: bytes of every tensor read (times the passes that a kernel needs) plus
 // bytes of every tensor written; FLOP = flop_per_element x elements of the largest tensor touched.
-// Left out: workspace, index tensors, masks, and beta = 1 reads of an accumulating GEMM.
-// Cost of an update: 5 elements moved per parameter (read gradient, parameter and momentum; write
-// parameter and momentum; 20 bytes in fp32) and 4 FLOP. Momentum is no tensor of the Program.
+// A gradient that several ops write is a pass of its own over both parts and their sum. Left out: workspace, index tensors, masks.
+// Cost of an update by SGD: 5 elements moved per parameter (read gradient, parameter and momentum; write
+// parameter and momentum; 20 bytes in fp32) and 4 FLOP; by AdamW 7, as there are two moments, and 12 FLOP. Moments are no tensors of
+// the Program.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -80,7 +81,10 @@ class Builder {
   [[nodiscard]] std::int64_t batch() const { return options_.batch; }
   [[nodiscard]] std::int64_t sequence() const { return options_.sequence; }
   [[nodiscard]] std::int64_t tokens() const { return batch() * sequence(); }
+  // Of activations.
   [[nodiscard]] Bytes bytes(std::int64_t elements) const;
+  // Of autocast: the kernel that casts so many elements of f32 for what is computed, or back; nothing where no cast is made.
+  [[nodiscard]] std::optional<schedule::MemoryWork> cast(std::int64_t elements, bool back) const;
 
   TensorId parameter(const std::string& name, Shape shape);
   // A new activation, to be the output of a layer.
@@ -94,13 +98,16 @@ class Builder {
   struct Operands {
     std::vector<TensorId> reads;
     std::vector<TensorId> writes;
-    Bytes accumulated;  // read once because an earlier op wrote the same gradient
+    Bytes accumulated;  // of gradients that an earlier op wrote, too
   };
 
   TensorId add_tensor(std::string name, schedule::TensorKind kind, Shape shape);
   void add_op(std::string name, schedule::Phase phase, const Recipe& work, Operands operands);
+  // Of activations and of what is computed.
+  [[nodiscard]] schedule::DType computed() const;
   [[nodiscard]] schedule::GemmWork product_of(schedule::GemmWork gemm) const;
   [[nodiscard]] schedule::Work price(const Recipe& work, const Operands& operands) const;
+  [[nodiscard]] schedule::Work price_alone(const Recipe& work, const Operands& operands) const;
   [[nodiscard]] Flop element_flop(double per_element, const Operands& operands) const;
   void share_gradient(const Layer& layer);
   void undo(const Layer& layer);

@@ -5,10 +5,12 @@
 
 #include "base/error.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace dovetail::models::zoo {
 
+using schedule::ConvolutionPass;
 using schedule::GemmWork;
 using schedule::MemoryWork;
 
@@ -18,6 +20,13 @@ namespace {
 constexpr double kNormForwardFlop = 6;
 constexpr double kNormBackwardFlop = 10;
 
+// Elements of image, weight and result: all of the image, or those that a window touches.
+struct Moved {
+  std::int64_t whole = 0, touched = 0;
+  std::int64_t channels = 0;
+  bool strided = false;
+};
+
 // The product of activations with weights, m x k by k x n; parameters[0] is the weight.
 struct Weighted {
   std::string name;
@@ -25,36 +34,61 @@ struct Weighted {
   std::vector<TensorId> parameters;
   Shape out;
   GemmWork work;
-  bool sums_bias = false;
+  // Of a convolution: elements of the weight and of what forward moves, and of the whole image.
+  std::optional<Moved> moved = {};
 };
+
+GemmWork of_pass(GemmWork product, const std::optional<Moved>& moved, ConvolutionPass pass) {
+  if (!moved) return product;
+  const bool is_input = pass == ConvolutionPass::Input;
+  product.convolution = schedule::Convolution{.pass = pass,
+                                              .moved = is_input ? moved->whole : moved->touched,
+                                              .channels = moved->channels,
+                                              .strided = moved->strided};
+  return product;
+}
+
+// One product is no list.
+Recipe as_recipe(schedule::KernelsWork work) {
+  if (work.kernels.size() > 1) return work;
+  return std::get<GemmWork>(work.kernels.front());
+}
+
 Value weighted_product(Builder& builder, Weighted layer) {
   const GemmWork& y = layer.work;
-  const GemmWork of_weight{.m = y.n, .n = y.k, .k = y.m, .count = y.count, .operands = y.operands};
-  Recipe weight_work = of_weight;
-  if (layer.sums_bias) {
-    weight_work =
-        schedule::KernelsWork{{of_weight, MemoryWork{.bytes = builder.bytes(y.m * y.n),
-                                                     .flop = Flop(0),
-                                                     .access = schedule::Access::SumColumns}}};
-  }
+  const GemmWork of_weight =
+      of_pass({.m = y.n, .n = y.k, .k = y.m, .count = y.count, .operands = y.operands}, layer.moved,
+              ConvolutionPass::Weight);
+  const GemmWork of_input =
+      of_pass({.m = y.m, .n = y.k, .k = y.n, .count = y.count, .operands = y.operands}, layer.moved,
+              ConvolutionPass::Input);
+  schedule::KernelsWork weight_work{{of_weight}};
+  if (layer.parameters.size() > 1)  // the gradient of the bias
+    weight_work.kernels.emplace_back(MemoryWork{.bytes = builder.bytes(y.m * y.n),
+                                                .flop = Flop(0),
+                                                .access = schedule::Access::SumColumns});
+  schedule::KernelsWork forward{{of_pass(layer.work, layer.moved, ConvolutionPass::Forward)}};
+  const auto weights = y.n * y.k;
+  if (const auto cast = builder.cast(weights, false))
+    forward.kernels.insert(forward.kernels.begin(), *cast);
+  if (const auto cast = builder.cast(weights, true)) weight_work.kernels.emplace_back(*cast);
+  if (const auto cast = builder.cast(numel(layer.in.shape), false); cast && !layer.in.tensor)
+    forward.kernels.insert(forward.kernels.begin(), *cast);
   const Value out = builder.activation(layer.name + ".out", std::move(layer.out));
   const TensorId weight = layer.parameters.front();
-  return builder.add(
-      {.name = std::move(layer.name),
-       .forward = layer.work,
-       .inputs = {layer.in},
-       .parameters = layer.parameters,
-       .outputs = {out},
-       .backward = {
-           {.suffix = "backward.weight",
-            .work = std::move(weight_work),
-            .reads = {layer.in.tensor},
-            .parameters = layer.parameters},
-           {.suffix = "backward.input",
-            .work =
-                GemmWork{.m = y.m, .n = y.k, .k = y.n, .count = y.count, .operands = y.operands},
-            .reads = {weight},
-            .inputs = {layer.in}}}});
+  return builder.add({.name = std::move(layer.name),
+                      .forward = as_recipe(std::move(forward)),
+                      .inputs = {layer.in},
+                      .parameters = layer.parameters,
+                      .outputs = {out},
+                      .backward = {{.suffix = "backward.weight",
+                                    .work = as_recipe(std::move(weight_work)),
+                                    .reads = {layer.in.tensor},
+                                    .parameters = layer.parameters},
+                                   {.suffix = "backward.input",
+                                    .work = of_input,
+                                    .reads = {weight},
+                                    .inputs = {layer.in}}}});
 }
 
 Weighted linear_product(std::string name, const LinearShape& shape, const Value& in) {
@@ -86,7 +120,6 @@ Value linear(Builder& builder, const std::string& name, const LinearShape& shape
   if (shape.bias == Bias::Yes) {
     work.parameters.push_back(builder.parameter(name + ".bias", {shape.out}));
   }
-  work.sums_bias = shape.sums_bias;
   return weighted_product(builder, std::move(work));
 }
 
@@ -97,24 +130,21 @@ Value norm(Builder& builder, const std::string& name, NormKind kind, const Value
                                             builder.parameter(name + ".bias", {width})};
   const Value out = builder.activation(name + ".out", in.shape);
   using schedule::Access;
-  const int passes = is_batch ? 2 : 1;
-  return builder.add(
-      {.name = name,
-       .forward = Traffic{.read_passes = passes,
-                          .flop_per_element = kNormForwardFlop,
-                          .access = is_batch ? Access::Any : Access::LayerNorm,
-                          .columns = is_batch ? 0 : width},
-       .inputs = {in},
-       .parameters = parameters,
-       .outputs = {out},
-       .backward = {{.suffix = "backward",
-                     .work = Traffic{.read_passes = passes,
-                                     .flop_per_element = kNormBackwardFlop,
-                                     .access = is_batch ? Access::Any : Access::LayerNormBackward,
-                                     .columns = is_batch ? 0 : width},
-                     .reads = {in.tensor, parameters.front()},
-                     .parameters = parameters,
-                     .inputs = {in}}}});
+  return builder.add({.name = name,
+                      .forward = Traffic{.flop_per_element = kNormForwardFlop,
+                                         .access = is_batch ? Access::BatchNorm : Access::LayerNorm,
+                                         .columns = width},
+                      .inputs = {in},
+                      .parameters = parameters,
+                      .outputs = {out},
+                      .backward = {{.suffix = "backward",
+                                    .work = Traffic{.flop_per_element = kNormBackwardFlop,
+                                                    .access = is_batch ? Access::BatchNormBackward
+                                                                       : Access::LayerNormBackward,
+                                                    .columns = width},
+                                    .reads = {in.tensor, parameters.front()},
+                                    .parameters = parameters,
+                                    .inputs = {in}}}});
 }
 
 Value embedding(Builder& builder, const std::string& name, const EmbeddingShape& shape,
@@ -158,13 +188,17 @@ Value pointwise(Builder& builder, const std::string& name, Pointwise layer) {
 }
 
 Value relu(Builder& builder, const std::string& name, const Value& in) {
-  return pointwise(builder, name, {.inputs = {in}, .out = in.shape, .saved = Saved::Output});
+  return pointwise(
+      builder, name,
+      {.inputs = {in}, .out = in.shape, .saved = Saved::Output, .access = schedule::Access::Plain});
 }
 
 Value sum(Builder& builder, const std::string& name, std::vector<Value> inputs) {
   const Value out = builder.activation(name + ".out", inputs.front().shape);
-  return builder.add(
-      {.name = name, .forward = Traffic{}, .inputs = std::move(inputs), .outputs = {out}});
+  return builder.add({.name = name,
+                      .forward = Traffic{.access = schedule::Access::Plain},
+                      .inputs = std::move(inputs),
+                      .outputs = {out}});
 }
 
 Value attention(Builder& builder, const std::string& name, const Attention& layer) {
@@ -204,27 +238,55 @@ Value conv(Builder& builder, const std::string& name, const Value& in, std::int6
   std::vector<TensorId> parameters{
       builder.parameter(name + ".weight", {channels, in_channels, kernel.height, kernel.width})};
   if (bias == Bias::Yes) parameters.push_back(builder.parameter(name + ".bias", {channels}));
+  const std::int64_t window = kernel.height * kernel.width;
+  const std::int64_t pixels = in.shape[0] * height * width;
+  const std::int64_t others = channels * (in_channels * window + pixels);
+  const Moved moved{.whole = numel(in.shape) + others,
+                    .touched = std::min(numel(in.shape), in_channels * window * pixels) + others,
+                    .channels = std::min(in_channels, channels),
+                    .strided = kernel.stride > 1};
   return weighted_product(builder, {.name = name,
                                     .in = in,
                                     .parameters = std::move(parameters),
                                     .out = {in.shape[0], channels, height, width},
-                                    .work = {.m = in.shape[0] * height * width,
-                                             .n = channels,
-                                             .k = in_channels * kernel.height * kernel.width}});
+                                    .work = {.m = pixels, .n = channels, .k = in_channels * window},
+                                    .moved = moved});
 }
+
+namespace {
+
+// Forward keeps where the largest ones were, eight bytes each, and backward reads it.
+Value max_pool(Builder& builder, const std::string& name, const Value& in, Shape shape) {
+  constexpr std::int64_t kIndexBytes = 8;
+  const std::int64_t pooled = numel(shape);
+  const auto kernel = [&](schedule::Access access) {
+    return MemoryWork{
+        .bytes = builder.bytes(numel(in.shape) + pooled) + Bytes(kIndexBytes * pooled),
+        .flop = Flop(0),
+        .access = access};
+  };
+  const Value out = builder.activation(name + ".out", std::move(shape));
+  return builder.add({.name = name,
+                      .forward = kernel(schedule::Access::MaxPool),
+                      .inputs = {in},
+                      .outputs = {out},
+                      .backward = {{.suffix = "backward",
+                                    .work = kernel(schedule::Access::MaxPoolBackward),
+                                    .reads = {out.tensor},
+                                    .inputs = {in}}}});
+}
+
+}  // namespace
 
 Value pool(Builder& builder, const std::string& name, const Value& in, const Pool& shape) {
   const Kernel& kernel = shape.kernel;
+  const Shape pooled = {in.shape[0], in.shape[1],
+                        window_count(in.shape[2], kernel.height, kernel, shape.rounding),
+                        window_count(in.shape[3], kernel.width, kernel, shape.rounding)};
+  if (shape.kind == PoolKind::Max) return max_pool(builder, name, in, pooled);
   const double window = static_cast<double>(kernel.height * kernel.width);
   const double overlap = window / static_cast<double>(kernel.stride * kernel.stride);
-  return pointwise(builder, name,
-                   {.inputs = {in},
-                    .out = {in.shape[0], in.shape[1],
-                            window_count(in.shape[2], kernel.height, kernel, shape.rounding),
-                            window_count(in.shape[3], kernel.width, kernel, shape.rounding)},
-                    // Max reads back where the maximum was.
-                    .saved = shape.kind == PoolKind::Max ? Saved::Output : Saved::Nothing,
-                    .flop_per_element = overlap});
+  return pointwise(builder, name, {.inputs = {in}, .out = pooled, .flop_per_element = overlap});
 }
 
 Value global_pool(Builder& builder, const std::string& name, const Value& in) {
@@ -236,7 +298,10 @@ Value concat(Builder& builder, const std::string& name, std::vector<Value> input
   out[1] = 0;
   for (const Value& input : inputs) out[1] += input.shape[1];
   return pointwise(builder, name,
-                   {.inputs = std::move(inputs), .out = std::move(out), .flop_per_element = 0});
+                   {.inputs = std::move(inputs),
+                    .out = std::move(out),
+                    .flop_per_element = 0,
+                    .access = schedule::Access::Plain});
 }
 
 Value flatten(const Value& in) {

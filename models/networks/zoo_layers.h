@@ -7,16 +7,16 @@
 //   batch norm      forward reads its input twice (statistics, then scale) and writes once;
 //                   backward reads input and output gradient twice, writes weight and input
 //                   gradients
-//   layer norm      forward one pass; backward as batch norm
 //   pointwise       every operand once; backward reads what it saved (nothing, input or output)
 //   embedding       forward reads and writes the looked-up rows; backward clears the table's
 //                   gradient, then adds the rows
 //   attention       forward 4 T S d FLOP of T tokens in samples of S and of width d, 2.5 times that backward
 //                   (scores are computed again: Dao, arXiv 2205.14135); each operand once, twice backward
-// In text models a linear layer's bias gradient is the column sum of the output's.
+//   max pool        forward writes what is largest and where it was, eight bytes each; backward reads where
+// The gradient of a bias is the column sum of the output's, a kernel of its own.
 //
-// Left out: that sum in image models, layout changes, cuDNN's choice among convolution algorithms: a convolution counts
-// as the GEMM it implies.
+// A convolution is the GEMM that it implies, with what it really moves. Left out: layout changes (images
+// lie channels last), cuDNN's choice among convolution algorithms.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -44,7 +44,6 @@ struct LinearShape {
   std::int64_t in = 0;
   std::int64_t out = 0;
   Bias bias = Bias::Yes;
-  bool sums_bias = false;  // backward has a kernel of its own for the gradient of the bias
 };
 // x W^T + b over the rows of `in`, whose last extent is shape.in.
 Value linear(Builder& builder, const std::string& name, const LinearShape& shape, const Value& in);

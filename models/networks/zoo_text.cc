@@ -23,10 +23,13 @@ jobs::Job data_parallel(const jobs::Model& model, const ZooOptions& options) {
                    .gradient = options.dtype,
                    .reduce = options.dtype,
                    .master_bytes = 0,
-                   .state_bytes = schedule::element_size(options.dtype).count(),
+                   .state_bytes = schedule::element_size(options.dtype).count() *
+                                  (options.optimizer == jobs::Optimizer::Adam ? 2 : 1),
                    .products = is_f32 ? schedule::Operands::Tf32 : schedule::Operands::Own};
+  job.precision.autocast = options.autocast;
+  if (options.autocast != jobs::Autocast::No) job.precision.products = schedule::Operands::Own;
   job.kernels = jobs::Kernels::Transformers;
-  job.optimizer = jobs::Optimizer::Sgd;
+  job.optimizer = options.optimizer;
   jobs::complete(job, model.name);
   return job;
 }

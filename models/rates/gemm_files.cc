@@ -42,6 +42,7 @@
 DOVETAIL_GEMMS(DOVETAIL_HOLD)
 #undef DOVETAIL_HOLD
 DOVETAIL_GEMM(attention, "attention")
+DOVETAIL_GEMM(convolutions, "convolutions")
 DOVETAIL_GEMM(memory, "memory")
 DOVETAIL_GEMM(products, "products")
 
@@ -64,6 +65,10 @@ std::vector<GemmFile> gemm_files() {
 
 std::string_view attention_file() {
   return between(dovetail_gemm_attention, dovetail_gemm_attention_end);
+}
+
+std::string_view convolutions_file() {
+  return between(dovetail_gemm_convolutions, dovetail_gemm_convolutions_end);
 }
 
 std::string_view products_file() {

@@ -18,6 +18,7 @@ struct GemmFile {
 };
 std::vector<GemmFile> gemm_files();
 std::string_view attention_file();
+std::string_view convolutions_file();
 std::string_view memory_file();
 std::string_view products_file();
 

@@ -96,6 +96,7 @@ std::optional<Duration> KernelTable::repetitions(const schedule::Op& op) const {
   once.count = unit_->gemm.count;
   once.operands = measured_operands(once.operands);
   once.separate = unit_->gemm.separate;
+  once.convolution = std::nullopt;
   if (once != unit_->gemm) return std::nullopt;
   const std::int64_t repetitions = gemm->count / unit_->gemm.count;
   return stretched(unit_->time, static_cast<double>(repetitions));

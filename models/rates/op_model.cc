@@ -7,6 +7,7 @@
 #include "base/error.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <variant>
 
@@ -39,6 +40,7 @@ void take_tables(Roofline& roofline, std::string_view device) {
   roofline.attention = attention_table(device);
   roofline.passes = roofline.products.empty() ? nullptr : memory_rates(device);
   roofline.others = product_rates(device);
+  roofline.convolutions = roofline.products.empty() ? nullptr : convolution_rates(device);
 }
 
 Duration CopyModel::time(Bytes bytes) const {
@@ -77,7 +79,8 @@ bool Roofline::has_measured(const schedule::Op& op) const {
   const std::vector<schedule::Kernel> kernels = schedule::kernels_of(op.work);
   return std::ranges::any_of(kernels, [&](const schedule::Kernel& kernel) {
     const auto* gemm = std::get_if<schedule::GemmWork>(&kernel);
-    return gemm != nullptr && table(op.dtype, gemm->operands) != nullptr;
+    return gemm != nullptr && (table(op.dtype, gemm->operands) != nullptr ||
+                               measured_convolution(op, *gemm).has_value());
   });
 }
 
@@ -97,9 +100,31 @@ std::optional<FlopPerSecond> Roofline::peak(schedule::DType dtype,
   return narrow || operands != schedule::Operands::Tf32 ? narrow : in(gemm_peak, dtype);
 }
 
+std::optional<Duration> Roofline::measured_convolution(const schedule::Op& op,
+                                                       const schedule::GemmWork& gemm) const {
+  using schedule::Operands;
+  const bool is_tf32 = op.dtype == schedule::DType::F32 && gemm.operands == Operands::Tf32;
+  const bool is_own = is_half(op.dtype) && gemm.operands == Operands::Own;
+  if (convolutions == nullptr || !gemm.convolution || !(is_own || is_tf32)) return std::nullopt;
+  const auto rate =
+      convolutions->rate(*gemm.convolution, is_own ? ProductType::Half : ProductType::Tf32);
+  const std::optional<FlopPerSecond> most = peak(op.dtype, gemm.operands);
+  if (!rate || !most) return std::nullopt;
+  schedule::Op one = op;
+  one.work = gemm;
+  const double moving =
+      static_cast<double>(one.bytes().count()) / (rate->memory_share * memory.count());
+  const double computing = one.flop().count() / (rate->flop_share * most->count());
+  constexpr double kPower = 4;
+  const double seconds =
+      std::pow(std::pow(moving, kPower) + std::pow(computing, kPower), 1 / kPower);
+  return from_us(1e6 * seconds * products_stretch);
+}
+
 std::optional<Duration> Roofline::measured_product(const schedule::Op& op,
                                                    const schedule::GemmWork& gemm) const {
   using schedule::Operands;
+  if (const std::optional<Duration> known = measured_convolution(op, gemm)) return known;
   schedule::GemmWork kernel = gemm;
   double times = products_stretch;
   if (gemm.separate) times *= static_cast<double>(std::exchange(kernel.count, 1));

@@ -19,6 +19,7 @@
 #include "base/units.h"
 #include "base/words.h"
 #include "models/rates/attention_table.h"
+#include "models/rates/convolution_rates.h"
 #include "models/rates/gemm_table.h"
 #include "models/rates/kernel_table.h"
 #include "models/rates/memory_rates.h"
@@ -61,7 +62,8 @@ struct Roofline {
   std::shared_ptr<const AttentionTable> attention = nullptr;  // of bf16 and f16; null: not measured
   std::shared_ptr<const MemoryRates> passes = nullptr;        // null: 0.8 for all of them
   std::shared_ptr<const ProductRates> others =
-      nullptr;                  // products that no grid holds; null: not measured
+      nullptr;  // products that no grid holds; null: not measured
+  std::shared_ptr<const ConvolutionRates> convolutions = nullptr;  // null: as products
   double table_factor = 1;      // of the times of `products`: of other machines' tables
   double products_stretch = 1;  // of the times of both
 
@@ -76,6 +78,9 @@ struct Roofline {
   // Of a product by itself; absent: by the peak.
   [[nodiscard]] std::optional<Duration> measured_product(const schedule::Op& op,
                                                          const schedule::GemmWork& gemm) const;
+  // Of a convolution by itself; absent: as the product that it implies.
+  [[nodiscard]] std::optional<Duration> measured_convolution(const schedule::Op& op,
+                                                             const schedule::GemmWork& gemm) const;
   // How long its bytes take, computing left out.
   [[nodiscard]] Duration moving_time(const schedule::Op& op) const;
   friend bool operator==(const Roofline&, const Roofline&) = default;

@@ -53,6 +53,13 @@ schedule::DType dtype_option(const std::string& workload, std::string_view value
   fail(workload, "option dtype: expected f32, f16 or bf16, found \"" + std::string(value) + "\"");
 }
 
+template <class Enum>
+Enum word_option(const std::string& workload, const std::string& key, std::string_view value) {
+  if (const std::optional<Enum> found = word_to<Enum>(value)) return *found;
+  fail(workload, "option " + key + ": expected " + word_list<Enum>() + ", found \"" +
+                     std::string(value) + "\"");
+}
+
 Workload load_zoo(const std::string& workload, std::optional<std::int64_t> world) {
   const std::size_t colon = workload.find(':');
   ZooOptions options;
@@ -80,8 +87,13 @@ Workload load_zoo(const std::string& workload, std::optional<std::int64_t> world
       options.world_size = count_option(workload, key, value);
     } else if (key == "dtype") {
       options.dtype = dtype_option(workload, value);
+    } else if (key == "autocast") {
+      options.autocast = word_option<jobs::Autocast>(workload, key, value);
+    } else if (key == "optimizer") {
+      options.optimizer = word_option<jobs::Optimizer>(workload, key, value);
     } else {
-      fail(workload, "unknown option \"" + key + "\"; known: batch, sequence, dtype, world");
+      fail(workload, "unknown option \"" + key +
+                         "\"; known: batch, sequence, dtype, autocast, optimizer, world");
     }
   }
   const std::string model = workload.substr(0, colon);

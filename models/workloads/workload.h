@@ -1,7 +1,7 @@
 // A workload: what --workload names, as a Program, with its own Costs where it carries them.
 //
 //   resnet50                        a model of the zoo (zoo.h), options after a colon:
-//   resnet50:batch=32,dtype=bf16    batch, sequence, dtype (f32 f16 bf16), world
+//   resnet50:batch=32,dtype=bf16    batch, sequence, dtype (f32 f16 bf16), autocast (bf16 f16), optimizer (sgd adam), world
 //   mlp-1000mbit                    a shipped measured profile (models/workloads)
 //   path/to/step.json               a program file (dovetail.program/1) or a profile (profile.h)
 //

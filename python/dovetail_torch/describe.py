@@ -96,8 +96,9 @@ def _bytes(tensor):
 
 # ---- kernels
 
-def _gemm(m, n, k, count=1):
-    return {"kind": "gemm", "m": m, "n": n, "k": k, "count": count}
+def _gemm(m, n, k, count=1, convolution=None):
+    """`convolution`: what _convolved says of a product that a convolution implies."""
+    return {"kind": "gemm", "m": m, "n": n, "k": k, "count": count, **({"convolution": convolution} if convolution else {})}
 
 
 def _memory(size, flop=0, access=None, columns=0):
@@ -137,6 +138,11 @@ def _is_in_a_row(tensor):
 def _access(name, reads, results):
     """(access, columns) of an op that is one kernel and no product."""
     out = results[0]
+    if "batch_norm" in name:
+        wide = max(reads, key=torch.Tensor.numel)
+        return "batch-norm-backward" if name.endswith("backward") else "batch-norm", wide.shape[1]
+    if name.startswith("max_pool") and "_with_indices" in name:
+        return "max-pool-backward" if name.endswith("backward") else "max-pool", 0
     if name in NORMS:
         wide = max(reads, key=torch.Tensor.numel)
         return NORMS[name], wide.shape[-1] if wide.dim() else 0
@@ -191,20 +197,32 @@ def _convolution(given, weight, out, transposed, groups):
     return pixels, outer.shape[1] // groups, inner.shape[1] // groups * math.prod(weight.shape[2:]), groups
 
 
-def _forward_convolution(out, given, weight, _bias, _stride, _padding, _dilation, transposed, _more, groups):
+def _convolved(given, weight, out, transposed, groups, stride):
+    """Of a pass what its overlapping windows move, and what decides its rate. None: of groups or transposed, of which nothing is known."""
+    if transposed or groups > 1:
+        return lambda which: None
+    touched = min(given.numel(), out.numel() // out.shape[1] * math.prod(weight.shape[1:]))
+    others, channels = weight.numel() + out.numel(), min(given.shape[1], out.shape[1])
+    return lambda which: {"pass": which, "moved": others + (given.numel() if which == "input" else touched), "channels": channels,
+                          **({"strided": True} if max(stride) > 1 else {})}
+
+
+def _forward_convolution(out, given, weight, _bias, stride, _padding, _dilation, transposed, _more, groups):
     m, n, k, count = _convolution(given, weight, out, transposed, groups)
-    return [_gemm(m, k, n, count) if transposed else _gemm(m, n, k, count)]
+    of = _convolved(given, weight, out, transposed, groups, stride)
+    return [_gemm(m, k, n, count) if transposed else _gemm(m, n, k, count, of("forward"))]
 
 
-def _backward_convolution(out, grad, given, weight, _sizes, _stride, _padding, _dilation, transposed, _more, groups, mask):
+def _backward_convolution(out, grad, given, weight, _sizes, stride, _padding, _dilation, transposed, _more, groups, mask):
     m, n, k, count = _convolution(given, weight, grad, transposed, groups)
+    of = _convolved(given, weight, grad, transposed, groups, stride)
     kernels = []
     if mask[0]:
-        kernels.append(_gemm(m, n, k, count) if transposed else _gemm(m, k, n, count))
+        kernels.append(_gemm(m, n, k, count) if transposed else _gemm(m, k, n, count, of("input")))
     if mask[1]:
-        kernels.append(_gemm(n, k, m, count))
+        kernels.append(_gemm(n, k, m, count, of("weight")))
     if mask[2]:
-        kernels.append(_memory(_bytes(grad) + _bytes(out[2])))
+        kernels.append(_memory(_bytes(grad) + _bytes(out[2]), access="sum-columns"))
     return kernels
 
 

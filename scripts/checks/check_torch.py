@@ -612,6 +612,14 @@ def shapes_of(program, kind):
     return sorted(sorted(tensor["shape"]) for tensor in program["tensors"] if tensor["kind"] == kind)
 
 
+def image_kernels(program, phase):
+    """Convolutions and pools with all that is said of them; how many batch norms there are (their running means are no operands of the zoo's)."""
+    kernels = kernels_of(program, phase)
+    exact = [one for one in kernels if "convolution" in one or one.get("access", "").startswith("max-pool")]
+    return sorted(json.dumps({**one, "work_flop": 0}, sort_keys=True) for one in exact), sum(
+        one.get("access", "").startswith("batch-norm") for one in kernels)
+
+
 def check_described_models():
     """As the zoo has them, and as PyTorch counts them, to the last FLOP."""
     tokens = lambda samples, length: torch.zeros(samples, length, dtype=torch.long)
@@ -634,6 +642,7 @@ def check_described_models():
             theirs = flop_of([one for one in kernels_of(zoo, phase) if one["kind"] == "gemm"]) + more
             found = flop_of(kernels_of(ours, phase))
             check(found == theirs, f"{name}: {phase} has {found} FLOP, the zoo's {theirs}")
+            check(image_kernels(ours, phase) == image_kernels(zoo, phase), f"{name}: {phase} has the zoo's convolutions, norms and pools")
         if importlib.util.find_spec("torch.utils.flop_counter"):
             counter = importlib.import_module("torch.utils.flop_counter").FlopCounterMode(display=False)
             with counter:

@@ -63,12 +63,15 @@ TEST(ValidateGpuTest, LaysEveryMeasuredStepBesideThePredictedOne) {
     EXPECT_NEAR(sum, row["step"]["predicted_us"].get<double>(), 0.01) << row["name"];
     ++judged;
     EXPECT_LT(std::abs(row["step"]["error"].get<double>()), 0.10) << row["name"];
-    EXPECT_LT(std::abs(row["peak"]["error"].get<double>()), 0.03) << row["name"];
+    const bool is_workload = row["peak"]["error"].is_null();
+    EXPECT_EQ(is_workload, row["name"].get<std::string>().starts_with("resnet50"));
+    const double memory = is_workload ? 0 : row["peak"]["error"].get<double>();
+    EXPECT_LT(std::abs(memory), 0.03) << row["name"];
     const bool is_bound = row["forward"]["host_share"].is_number();
     EXPECT_EQ(is_bound, row["name"].get<std::string>().find("seq 1024 mbs 1 ") != std::string::npos)
         << row["name"];
   }
-  EXPECT_EQ(judged, 17);  // with the step that gives the host
+  EXPECT_EQ(judged, 18);  // with the step that gives the host
   EXPECT_LT(found["scores"][3]["mean"].get<double>(), 0.02);
   EXPECT_LT(found["scores"][4]["worst"].get<double>(), 0.02);
   for (const auto& kind : found["kinds"]) {  // large ones, but for products
@@ -87,7 +90,8 @@ TEST(ValidateGpuTest, AKindThatNobodyMeasuredIsMissed) {
     return found["scores"][3]["mean"].get<double>();
   };
   const double all = step_error("");
-  for (const char* const kind : {"unaligned", "softmax", "updated", "attention", "host"})
+  for (const char* const kind :
+       {"unaligned", "softmax", "updated", "attention", "host", "batch-norm"})
     EXPECT_GT(step_error(kind), all + 0.005) << kind;
   EXPECT_THAT(dovetail::testing::error_of([&] { step_error("softmaxx"); }),
               HasSubstr("did you mean softmax"));

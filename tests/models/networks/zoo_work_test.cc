@@ -1,6 +1,7 @@
 // The zoo's steps do the published amount of work, in the order that the dataflow allows.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include "base/error.h"
 #include "models/networks/program.h"
 #include "models/networks/zoo.h"
 #include "schedule/program.h"
@@ -204,26 +205,73 @@ TEST(ZooWorkTest, SendsAQuarterOfTheTokensToEachExpertOfMixtral) {
   EXPECT_EQ(std::get<GemmWork>(op.work), in_tf32({.m = 128, .n = 14336, .k = 4096, .count = 8}));
 }
 
-// conv1 of ResNet: 112 x 112 pixels of 64 channels from windows of 3 x 7 x 7.
+// conv1 of ResNet: 112 x 112 pixels of 64 channels from windows of 3 x 7 x 7, which overlap: all of the image is read once. A window of one
+// pixel with a stride touches a quarter of the image, whose gradient is written whole.
 TEST(ZooWorkTest, CountsAConvolutionAsTheProductItImplies) {
   const Program program = zoo_program("resnet50", {.batch = 2});
+  schedule::Convolution whole{
+      .moved = 2 * 3 * 224 * 224 + 64 * 147 + 2 * 112 * 112 * 64, .channels = 3, .strided = true};
   EXPECT_EQ(std::get<GemmWork>(op_named(program, "conv1.forward").work),
-            in_tf32({.m = 2 * 112 * 112, .n = 64, .k = 147}));
+            in_tf32({.m = 2 * 112 * 112, .n = 64, .k = 147, .convolution = whole}));
+  whole.pass = schedule::ConvolutionPass::Weight;
   EXPECT_EQ(std::get<GemmWork>(op_named(program, "conv1.backward.weight").work),
-            in_tf32({.m = 64, .n = 147, .k = 2 * 112 * 112}));
+            in_tf32({.m = 64, .n = 147, .k = 2 * 112 * 112, .convolution = whole}));
+  const std::int64_t others = 512 * 256 + 2 * 28 * 28 * 512;
+  const auto moved = [&](const char* op) {
+    return std::get<GemmWork>(op_named(program, op).work).convolution->moved - others;
+  };
+  EXPECT_EQ(moved("layer2.0.downsample.0.forward"), 2 * 28 * 28 * 256);
+  EXPECT_EQ(moved("layer2.0.downsample.0.backward.weight"), 2 * 28 * 28 * 256);
+  EXPECT_EQ(moved("layer2.0.downsample.0.backward.input"), 2 * 56 * 56 * 256);
+  EXPECT_EQ(op_named(program, "conv1.forward").bytes(), Bytes(4 * whole.moved));
 }
 
 // One image after conv1: 64 x 112 x 112 x 4 bytes = 3211264. ReLU: read and write forward; read
-// gradient and output, write gradient backward. Batch norm: twice input, once output forward, with
-// weight and bias 2 x 256 bytes twice; backward reads gradient, input and weight twice and writes
-// the input's gradient and two of 256 bytes: 4 x 256 in all.
+// gradient and output, write gradient backward. Batch norm: input and output forward, with
+// weight and bias 2 x 256 bytes; backward reads gradient, input and weight and writes the input's gradient and two of 256 bytes. The
+// largest of 3 x 3: 56 x 56 of them, and where each was.
 TEST(ZooWorkTest, MovesEachOperandOfAMemoryBoundLayerAsOftenAsItsKernelDoes) {
   const Program program = zoo_program("resnet50", {.batch = 1});
   const Bytes map(3'211'264);
   EXPECT_EQ(op_named(program, "relu.forward").bytes(), 2 * map);
+  EXPECT_EQ(op_named(program, "maxpool.forward").bytes(), map + Bytes((4 + 8) * 64 * 56 * 56));
+  EXPECT_EQ(op_named(program, "maxpool.backward").bytes(), map + Bytes((4 + 8) * 64 * 56 * 56));
   EXPECT_EQ(op_named(program, "relu.backward").bytes(), 3 * map);
-  EXPECT_EQ(op_named(program, "bn1.forward").bytes(), 3 * map + Bytes(4 * 256));
-  EXPECT_EQ(op_named(program, "bn1.backward").bytes(), 5 * map + Bytes(4 * 256));
+  EXPECT_EQ(op_named(program, "bn1.forward").bytes(), 2 * map + Bytes(2 * 256));
+  EXPECT_EQ(op_named(program, "bn1.backward").bytes(), 3 * map + Bytes(3 * 256));
+}
+
+// Weights and gradients stay f32, each weight is cast for its product and each gradient back; the image is cast once. Activations have two
+// bytes.
+TEST(ZooWorkTest, AutocastComputesInHalfAndKeepsWeightsWhole) {
+  const Program plain = zoo_program("resnet50", {.batch = 1});
+  const Program program = zoo_program("resnet50", {.batch = 1, .autocast = jobs::Autocast::Bf16});
+  ASSERT_EQ(program.ops.size(), plain.ops.size());
+  for (const schedule::Tensor& tensor : program.tensors)
+    EXPECT_EQ(tensor.dtype, tensor.kind == schedule::TensorKind::Activation ? schedule::DType::BF16
+                                                                            : schedule::DType::F32);
+  const auto casts = [&](const char* op) {
+    std::vector<Bytes> bytes;
+    for (const schedule::Kernel& kernel : schedule::kernels_of(op_named(program, op).work)) {
+      if (const auto* cast = std::get_if<MemoryWork>(&kernel)) bytes.push_back(cast->bytes);
+    }
+    return bytes;
+  };
+  const Bytes weight(6 * 64 * 147);
+  EXPECT_EQ(casts("conv1.forward"), (std::vector{Bytes(6 * 3 * 224 * 224), weight}));
+  EXPECT_EQ(casts("conv1.backward.weight"), std::vector{weight});
+  EXPECT_EQ(casts("layer1.0.conv1.backward.input").size(), 1);  // the sum of two gradients
+  EXPECT_EQ(op_named(program, "relu.forward").dtype, schedule::DType::BF16);
+  EXPECT_EQ(op_named(program, "conv1.weight.update").bytes(), Bytes(20 * 64 * 147));
+  EXPECT_THROW(
+      zoo_program("resnet50", {.dtype = schedule::DType::BF16, .autocast = jobs::Autocast::Bf16}),
+      InputError);
+  EXPECT_THROW(zoo_program("bert_base", {.autocast = jobs::Autocast::Bf16}), InputError);
+}
+
+TEST(ZooWorkTest, AdamMovesTwoMoments) {
+  const Program program = zoo_program("resnet18", {.optimizer = jobs::Optimizer::Adam});
+  EXPECT_EQ(op_named(program, "conv1.weight.update").bytes(), Bytes(28 * 64 * 147));
 }
 
 // SGD with momentum: read gradient, parameter, momentum; write parameter, momentum; 5 x 4 bytes.
