@@ -204,7 +204,7 @@ def _convolved(given, weight, out, transposed, groups, stride):
     touched = min(given.numel(), out.numel() // out.shape[1] * math.prod(weight.shape[1:]))
     others, channels = weight.numel() + out.numel(), min(given.shape[1], out.shape[1])
     return lambda which: {"pass": which, "moved": others + (given.numel() if which == "input" else touched), "channels": channels,
-                          **({"strided": True} if max(stride) > 1 else {})}
+                          "strided": max(stride) > 1}
 
 
 def _forward_convolution(out, given, weight, _bias, stride, _padding, _dilation, transposed, _more, groups):

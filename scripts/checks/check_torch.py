@@ -616,7 +616,7 @@ def image_kernels(program, phase):
     """Convolutions and pools with all that is said of them; how many batch norms there are (their running means are no operands of the zoo's)."""
     kernels = kernels_of(program, phase)
     exact = [one for one in kernels if "convolution" in one or one.get("access", "").startswith("max-pool")]
-    return sorted(json.dumps({**one, "work_flop": 0}, sort_keys=True) for one in exact), sum(
+    return sorted(json.dumps({"count": 1, **one, "work_flop": 0}, sort_keys=True) for one in exact), sum(
         one.get("access", "").startswith("batch-norm") for one in kernels)
 
 
