@@ -106,7 +106,8 @@ yardsticks::Intervals price_steps(const ValidateOptions& options, std::vector<Ju
     const auto& [judged, row] = asked[i];
     judged->priced[row] = step_of(judged->yardstick.rows[row], options.data_dir);
     const std::scoped_lock lock(showing);
-    progress.begin(judged->yardstick.name);
+    progress.begin(judged->yardstick.name + ": " +
+                   jobs::to_string(*judged->yardstick.rows[row].job));
     static_cast<void>(progress.done());
   });
   std::vector<yardsticks::StepOf> steps;

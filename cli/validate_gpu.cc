@@ -16,6 +16,7 @@
 #include "answers/inputs.h"
 #include "answers/job_prediction.h"
 #include "answers/step_phases.h"
+#include "answers/validation/gpu_held_out.h"
 #include "answers/validation/gpu_kernels.h"
 #include "answers/validation/gpu_steps.h"
 #include "base/decimal.h"
@@ -197,6 +198,17 @@ Table kind_table(const std::vector<KindScore>& kinds) {
   return table_of(fields, kinds);
 }
 
+Table held_out_table(const std::vector<yardsticks::HeldOut>& all) {
+  using yardsticks::HeldOut;
+  const std::vector<Field<HeldOut>> fields = {
+      {{"kind", "kernels by tables made without them"}, &HeldOut::kind},
+      {{"kernels", "kernels"},
+       [](const HeldOut& one) { return static_cast<std::int64_t>(one.kernels); }},
+      {{"median", "|median|", Unit::Share, {1}}, &HeldOut::median},
+      {{"p95", "p95", Unit::Share, {1}}, &HeldOut::p95}};
+  return table_of(fields, all);
+}
+
 struct LeftOut {
   std::string kind;
   std::vector<PhaseScore> scores;  // as kPhases
@@ -253,6 +265,8 @@ void validate_gpu(const ValidateGpuOptions& options, const DocumentOptions& docu
   std::vector<JudgedStep> steps;
   for (const GpuStep& step : measured) steps.push_back(judge(step, cluster, options.data_dir));
   const Table kinds = kind_table(kind_scores(options.folder, measured, cluster, options.data_dir));
+  const Table held_out = held_out_table(yardsticks::held_out(
+      options.folder, *predict::load_cluster("h100x1", options.data_dir).compute));
   std::optional<Table> each;
   if (is_each) each = left_out_table(left_out(measured, cluster, options.data_dir));
   put_document(document,
@@ -263,7 +277,8 @@ void validate_gpu(const ValidateGpuOptions& options, const DocumentOptions& docu
                                            {"gpu", book.name},
                                            {"rows", rows_json(step_table(steps))},
                                            {"scores", rows_json(score_table(steps))},
-                                           {"kinds", rows_json(kinds)}};
+                                           {"kinds", rows_json(kinds)},
+                                           {"held_out", rows_json(held_out)}};
                       if (each) json["without"] = rows_json(*each);
                       return json.dump(1) + "\n";
                     },
@@ -273,6 +288,7 @@ void validate_gpu(const ValidateGpuOptions& options, const DocumentOptions& docu
   print_table(out, step_table(steps));
   print_table(out, score_table(steps));
   print_table(out, kinds);
+  print_table(out, held_out);
   if (each) print_table(out, *each);
   print_remarks(out, steps);
   if (!options.without.empty() && !is_each)

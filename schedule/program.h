@@ -132,6 +132,7 @@ struct Attention {
       1;  // that a query attends to, in the mean: half the sequence where it is causal
   std::int64_t head_dim = 1;  // of queries and values, their mean
   bool backward = false;
+  bool causal = true;  // a query attends to what is before it; else all attend to the same
   friend bool operator==(const Attention&, const Attention&) = default;
 };
 

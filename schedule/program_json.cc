@@ -127,7 +127,9 @@ constexpr auto kGemmFields = fields<GemmWork>(
 constexpr auto kAttentionFields = fields<Attention>(
     required("tokens", &Attention::tokens, kExtent, "that a query attends to, in the mean"),
     required("head_dim", &Attention::head_dim, kExtent, "of queries and values, their mean"),
-    defaulted("backward", &Attention::backward, as_bool()));
+    defaulted("backward", &Attention::backward, as_bool()),
+    defaulted("causal", &Attention::causal, as_bool(),
+              "a query attends to what is before it; absent: true"));
 
 constexpr auto kMemoryFields = fields<MemoryWork>(
     required("traffic_bytes", &MemoryWork::bytes, kWorkBytes, "read and written"),

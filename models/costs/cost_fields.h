@@ -56,7 +56,9 @@ inline constexpr auto kAttentionWorkFields = fields<schedule::Attention>(
              "that a query attends to, in the mean"),
     required("head_dim", &schedule::Attention::head_dim, as_integer(1, kMostExtent),
              "of queries and values, their mean"),
-    defaulted("backward", &schedule::Attention::backward, as_bool()));
+    defaulted("backward", &schedule::Attention::backward, as_bool()),
+    defaulted("causal", &schedule::Attention::causal, as_bool(),
+              "a query attends to what is before it; absent: true"));
 
 inline constexpr auto kMemoryFields = fields<schedule::MemoryWork>(
     required("bytes", &schedule::MemoryWork::bytes, as_integer(1, kMostBytes)),

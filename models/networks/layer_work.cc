@@ -600,7 +600,8 @@ class LayerWriter {
                         .flop = Flop((kBackwardAttention + (again ? 1 : 0)) * flop)};
     if (job_.flash) {
       forward.attention = {.tokens = std::max<std::int64_t>(1, std::llround(seen)),
-                           .head_dim = (key_dim() + value_dim()) / 2};
+                           .head_dim = (key_dim() + value_dim()) / 2,
+                           .causal = model_.attention.causal};
       backward.attention = forward.attention;
       backward.attention->backward = true;
     }

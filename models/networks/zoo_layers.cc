@@ -211,7 +211,8 @@ Value attention(Builder& builder, const std::string& name, const Attention& laye
                       .flop = Flop(is_backward ? kBackward * flop : flop),
                       .attention = schedule::Attention{.tokens = builder.sequence(),
                                                        .head_dim = width / layer.heads,
-                                                       .backward = is_backward}};
+                                                       .backward = is_backward,
+                                                       .causal = false}};
   };
   const std::vector<Value> inputs = {layer.query, layer.key, layer.value};
   const Value out = builder.activation(name + ".out", layer.query.shape);

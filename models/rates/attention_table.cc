@@ -26,15 +26,16 @@ std::optional<AttentionTable::Line> line_of(const Cells& cells, std::size_t at) 
 
 }  // namespace
 
-void AttentionTable::add(double head_dim, double tokens, Line forward,
-                         std::optional<Line> backward) {
+void AttentionTable::add(double head_dim, double tokens, Line forward, std::optional<Line> backward,
+                         bool causal) {
   DOVETAIL_CHECK(head_dim > 0 && tokens > 0 && forward.rate.count() > 0) << tokens;
-  const double seen = std::log2(tokens / 2);
+  const double seen = std::log2(causal ? tokens / 2 : tokens);
+  Passes& passes = causal ? causal_ : whole_;
   const auto row = [](const Line& line, double share) {
     return Row{std::log2(share * line.rate.count()), to_us(line.fixed)};
   };
-  forward_[std::log2(head_dim)][seen] = row(forward, 1);
-  backward_[std::log2(head_dim)][seen] =
+  passes[0][std::log2(head_dim)][seen] = row(forward, 1);
+  passes[1][std::log2(head_dim)][seen] =
       backward ? row(*backward, 1) : row({forward.rate, forward.fixed}, kBackwardShare);
 }
 
@@ -50,12 +51,13 @@ AttentionTable::Row AttentionTable::row_of(const Heads& heads, double head_dim, 
 }
 
 Duration AttentionTable::time(const schedule::Attention& attention, Flop flop) const {
-  DOVETAIL_CHECK(!forward_.empty() && attention.tokens >= 1 && attention.head_dim >= 1)
+  DOVETAIL_CHECK(!causal_[0].empty() && attention.tokens >= 1 && attention.head_dim >= 1)
       << attention.tokens;
   constexpr double kSmall = 64, kWide = 128;  // head sizes with kernels of their own
   const auto asked = static_cast<double>(attention.head_dim);
   const double computed = asked > kSmall && asked < kWide ? kWide : asked;
-  const Row row = row_of(attention.backward ? backward_ : forward_, std::log2(computed),
+  const bool has_own = !attention.causal && !whole_[0].empty();
+  const Row row = row_of((has_own ? whole_ : causal_)[attention.backward], std::log2(computed),
                          std::log2(static_cast<double>(attention.tokens)));
   return from_us(row.fixed_us + 1e6 * flop.count() * (computed / asked) / std::exp2(row.log_rate));
 }
@@ -64,7 +66,7 @@ std::shared_ptr<const AttentionTable> attention_table(std::string_view device) {
   static const auto kTables = read_device_tables<AttentionTable>(
       attention_file(), [](AttentionTable& table, const Cells& cells) {
         table.add(number_of(cells[0]).value(), number_of(cells[1]).value(),
-                  line_of(cells, 2).value(), line_of(cells, 4));
+                  line_of(cells, 2).value(), line_of(cells, 4), cells[6] != "no");
       });
   const auto found = kTables.find(device);
   return found == kTables.end() ? nullptr : found->second;

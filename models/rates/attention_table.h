@@ -10,11 +10,13 @@
 // Where it was not measured rates are those of full GPUs. Where backward was not, it reaches 0.85 of the forward rate: FlashAttention-3's
 // paper has 0.85 to 0.87 of it on H100 at 4 to 16 thousand tokens, FlashAttention-4's authors 0.85 on B200 (Dao-AILab/flash-attention, pull
 // request 2280); cuDNN's kernels measured here 0.59 at a thousand tokens and 0.86 at eight thousand.
-// Leaves out that kernels without a mask are up to a third faster at a thousand tokens.
+// Where all attend to all tokens no tile is longer than another, so such passes are up to a third faster: they have rows of their own, of S
+// tokens that all are seen; without any they take those of causal passes with as many seen.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -33,14 +35,14 @@ class AttentionTable {
     FlopPerSecond rate;
     Duration fixed{};
   };
-  // Of causal passes. REQUIRES: head_dim, tokens and rates above 0.
-  void add(double head_dim, double tokens, Line forward, std::optional<Line> backward);
-  // As if no row of heads of this size had been added. REQUIRES: a row is added before it is asked.
+  // Of causal passes, or of those that attend to all tokens. REQUIRES: head_dim, tokens and rates above 0.
+  void add(double head_dim, double tokens, Line forward, std::optional<Line> backward,
+           bool causal = true);
+  // As if no row of causal passes with heads of this size had been added. REQUIRES: a row is added before it is asked.
   void forget(double head_dim) {
-    forward_.erase(std::log2(head_dim));
-    backward_.erase(std::log2(head_dim));
+    for (Heads& heads : causal_) heads.erase(std::log2(head_dim));
   }
-  // REQUIRES: at least one row; tokens and head_dim >= 1.
+  // REQUIRES: at least one row of causal passes; tokens and head_dim >= 1.
   [[nodiscard]] Duration time(const schedule::Attention& attention, Flop flop) const;
 
  private:
@@ -51,7 +53,8 @@ class AttentionTable {
   using Heads = std::map<double, Curve>;  // by log2 of head_dim
   [[nodiscard]] static Row row_of(const Heads& heads, double head_dim, double seen);
 
-  Heads forward_, backward_;
+  using Passes = std::array<Heads, 2>;  // forward, backward
+  Passes causal_, whole_;
 };
 
 // Null: not measured there.

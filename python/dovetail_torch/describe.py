@@ -407,7 +407,8 @@ def _fused(log):
         seen = max(1, key.shape[-2] // 2) if is_causal else key.shape[-2]  # by a query, in the mean
         pairs = 2 * rows * seen
         flop = (pairs * (wide + out), pairs * (3 * wide + 2 * out))  # backward computes the scores again
-        more = [{"attention": {"tokens": seen, "head_dim": (wide + out) // 2, "backward": way}} for way in (False, True)]
+        more = [{"attention": {"tokens": seen, "head_dim": (wide + out) // 2, "backward": way,
+                               **({} if is_causal or attn_mask is not None else {"causal": False})}} for way in (False, True)]
         return _OneKernel.apply(log, flop, 4 * rows, out, more, query, key, value,
                                 *([] if attn_mask is None else [attn_mask]))
 
