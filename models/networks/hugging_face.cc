@@ -17,8 +17,9 @@ namespace {
 constexpr std::int64_t kMost = std::int64_t{1} << 20;  // of any extent
 constexpr std::int64_t kMostLayers = 4096;
 constexpr std::int64_t kMostHeads = 4096;
-constexpr std::array<std::string_view, 9> kTypes = {
-    "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gpt_oss", "deepseek_v3", "gpt2"};
+constexpr std::array<std::string_view, 10> kTypes = {
+    "llama",     "mistral", "mixtral",     "qwen2",       "qwen3",
+    "qwen3_moe", "gpt_oss", "deepseek_v2", "deepseek_v3", "gpt2"};
 
 class Config {
  public:
@@ -42,11 +43,31 @@ class Config {
     object_.ignore(key);
     return object_.has(key) ? object_.at(key).string() : std::move(otherwise);
   }
+  [[nodiscard]] double share_or(std::string_view key, double otherwise) {
+    object_.ignore(key);
+    return object_.has(key) ? object_.at(key).number(0, 1) : otherwise;
+  }
+  [[nodiscard]] bool says(std::string_view key) { return object_.has(key); }
   [[nodiscard]] std::size_t type() { return object_.word("model_type", kTypes); }
 
  private:
   JsonObject object_;
 };
+
+// Of layers that see a part of the sequence; what an absent key means is as transformers' configurations have it.
+void set_windows(Config& config, std::string_view type, Attention& a) {
+  if (type == "gpt_oss") {
+    a.window = config.number_or("sliding_window", 128);
+  } else if (type == "mistral" || type == "mixtral") {
+    const bool is_absent = type == "mistral" && !config.says("sliding_window");
+    a.window = is_absent ? 4096 : config.number_or("sliding_window", 0);
+    a.window_step = 1;
+  } else if (type.starts_with("qwen") && config.flag("use_sliding_window", false)) {
+    a.window = config.number_or("sliding_window", 4096);
+    a.window_first = type == "qwen3_moe" ? 0 : config.number_or("max_window_layers", 28);
+    a.window_step = 1;
+  }
+}
 
 Attention attention_of(Config& config, std::string_view type, std::int64_t width) {
   Attention a;
@@ -57,8 +78,11 @@ Attention attention_of(Config& config, std::string_view type, std::int64_t width
   a.out_bias = a.in_bias && type != "qwen2";
   a.normed_heads = type.starts_with("qwen3");
   a.sinks = type == "gpt_oss";
-  if (type == "gpt_oss") a.window = config.number_or("sliding_window", 128);
-  if (type != "deepseek_v3") return a;
+  set_windows(config, type, a);
+  if (type == "gpt_oss") a.rotary = Rotary::HalfTables;
+  if (!type.starts_with("deepseek")) return a;
+  a.rotary = type == "deepseek_v2" ? Rotary::Complex : Rotary::Interleaved;
+  a.out_bias = a.in_bias = false;
   a.latent = Latent{.query_rank = config.number_or("q_lora_rank", 0),
                     .key_value_rank = config.number("kv_lora_rank"),
                     .rope_dim = config.number("qk_rope_head_dim"),
@@ -68,25 +92,48 @@ Attention attention_of(Config& config, std::string_view type, std::int64_t width
   return a;
 }
 
+Router router_of_v3(Config& config) {
+  return {.score = Score::Sigmoid,
+          .wide = true,
+          .normalized = config.flag("norm_topk_prob", true),
+          .scaled = true,
+          .wide_weights = true,
+          .groups = config.number_or("n_group", 8),
+          .groups_chosen = config.number_or("topk_group", 4),
+          .group_best = 2};
+}
+Router router_of_v2(Config& config) {
+  Router router{.wide = true, .scaled = true, .wide_weights = true};
+  if (config.text_or("topk_method", "greedy") != "group_limited_greedy") return router;
+  router.groups = config.number_or("n_group", 1);
+  router.groups_chosen = config.number_or("topk_group", 1);
+  return router;
+}
+
 std::optional<Experts> experts_of(Config& config, std::string_view type, std::int64_t inner) {
   if (type == "mixtral" || type == "gpt_oss") {
     return Experts{.count = config.number("num_local_experts"),
                    .per_token = config.number_or("num_experts_per_tok", 2),
                    .inner = inner,
-                   .biases = type == "gpt_oss"};
+                   .biases = type == "gpt_oss",
+                   .clamped = type == "gpt_oss",
+                   .router = type == "gpt_oss" ? Router{.score = Score::SoftmaxOfChosen}
+                                               : Router{.normalized = true, .wide_weights = true}};
   }
   if (type == "qwen3_moe") {
     return Experts{.count = config.number("num_experts"),
                    .per_token = config.number("num_experts_per_tok"),
-                   .inner = config.number("moe_intermediate_size")};
+                   .inner = config.number("moe_intermediate_size"),
+                   .router = {.normalized = config.flag("norm_topk_prob", false)}};
   }
-  if (type != "deepseek_v3") return std::nullopt;
+  if (!type.starts_with("deepseek")) return std::nullopt;
   const std::int64_t one = config.number("moe_intermediate_size");
   return Experts{.count = config.number("n_routed_experts"),
                  .per_token = config.number("num_experts_per_tok"),
                  .inner = one,
                  .shared_inner = one * config.number_or("n_shared_experts", 0),
-                 .first_layer = config.number_or("first_k_dense_replace", 0)};
+                 .first_layer = config.number_or("first_k_dense_replace", 0),
+                 .router = type == "deepseek_v3" ? router_of_v3(config) : router_of_v2(config)};
 }
 
 // Other keys than those of later models.
@@ -100,6 +147,8 @@ Model gpt2_of(Config& config) {
   model.mlp_bias = true;
   model.gelu_new = config.text_or("activation_function", "gelu_new") == "gelu_new";
   model.joined_qkv = true;
+  for (const std::string_view key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"})
+    model.dropout |= config.share_or(key, 0.1) > 0;
   model.tied = config.flag("tie_word_embeddings", true);
   model.positions = config.number_or("n_positions", 1024);
   model.norm = Norm::Layer;
@@ -133,6 +182,7 @@ Model load_config(const std::string& path) {
   model.inner = config.number_or("intermediate_size", 0);
   model.tied = config.flag("tie_word_embeddings", false);
   model.mlp_bias = config.flag("mlp_bias", false);
+  model.norm_scales_wide = type == "gpt_oss";
   model.attention = attention_of(config, type, model.width);
   model.experts = experts_of(config, type, model.inner);
   if (model.experts && model.experts->first_layer == 0) model.inner = 0;

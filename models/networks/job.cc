@@ -54,6 +54,7 @@ class Checker {
            std::string(to_string(job_.precision.compute)));
     }
     if (job_.precision.autocast != Autocast::No) autocast();
+    if (writes_scores(job_)) job_.flash = false;
     if (m.patches && l.tp > 1)
       fail("tp: tensor parallelism of a model of pictures is not modelled");
   }
@@ -232,6 +233,10 @@ double shards_of(const Job& job, bool of_experts) {
 bool casts_gathered(const Job& job) {
   return job.zero == Zero::Parameters && has_copies(job) && job.precision.master_bytes > 0 &&
          job.as != RunBy::Deepspeed;
+}
+
+bool writes_scores(const Job& job) {
+  return job.kernels == Kernels::Transformers && job.model.attention.sinks;
 }
 
 void complete(Job& job, const std::string& where) { Checker(job, where).run(); }

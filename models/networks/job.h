@@ -177,6 +177,9 @@ double shards_of(const Job& job, bool of_experts);
 // Whether parameters are held in the type of their master copy only, and cast on their way into a gather, as FSDP2 does it.
 bool casts_gathered(const Job& job);
 
+// Whether attention is in operators whatever `flash` says: transformers has no other for sinks unless somebody chose one.
+bool writes_scores(const Job& job);
+
 // Fills what was not said (batch.global: one micro-batch per replica and stage) and checks the rest. Throws
 // InputError, which begins with `where` and names the option: degrees that do not divide heads, layers,
 // experts, the world or the batch.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "models/networks/adapters.h"
+#include "models/networks/written_out.h"
 
 namespace dovetail::jobs {
 namespace {
@@ -19,7 +20,6 @@ using schedule::GemmWork;
 using schedule::Kernel;
 using schedule::MemoryWork;
 
-constexpr double kBackwardAttention = 2.5;
 // Scores that are kept in memory: written, read by softmax, written, read by the second product, with a mask. Autocast casts them to f32
 // for softmax, and back.
 constexpr std::int64_t kScorePasses = 5, kScoreCasts = 4 + 8 + 4;
@@ -257,6 +257,15 @@ class LayerWriter {
     for (const Pass& pass : passes)
       compute_.backward_input.push_back(memory(elements, pass, columns));
   }
+  // Kernels of transformers' models, in place of those of modules.
+  void put(const KernelLists& lists) {
+    const auto append = [](std::vector<Kernel>& to, const std::vector<Kernel>& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
+    append(compute_.forward, lists.forward);
+    append(compute_.again, lists.forward);
+    append(compute_.backward_input, lists.backward);
+  }
   static Kernel memory(std::int64_t elements, const Pass& pass, std::int64_t columns) {
     return MemoryWork{.bytes = Bytes(elements * pass.bytes),
                       .flop = Flop(0),
@@ -275,56 +284,58 @@ class LayerWriter {
   void look_up() {
     const std::int64_t e = between();
     const std::int64_t all = tokens() * model_.width;
+    const auto table = [&](std::int64_t rows, std::int64_t looked_up) {
+      forward(looked_up, {{2 * e, Access::Gathered}});
+      backward(rows * model_.width, {{e, Access::Filled}});
+      backward(looked_up, {{3 * e, Access::Scattered}});
+    };
     module("model.embed_tokens");
-    forward(all, {{2 * e, Access::Gathered}});
-    backward(over_tp(model_.vocabulary) * model_.width, {{e, Access::Filled}});
-    backward(all, {{3 * e, Access::Scattered}});
+    table(over_tp(model_.vocabulary), all);
     if (model_.tied) sum_gradients(over_tp(model_.vocabulary) * model_.width, 1);
     if (model_.positions > 0) {
       module("model.embed_positions");
-      forward(all, {{3 * e, Access::Plain}});
-      backward(all, {{2 * e, Access::SumColumns}, {3 * e, Access::Scattered}});
+      if (is_written_out()) {
+        add_positions(all);
+        table(model_.positions, job_.batch.sequence / layout_.cp * model_.width);
+      } else {
+        forward(all, {{3 * e, Access::Plain}});
+        backward(all, {{2 * e, Access::SumColumns}, {3 * e, Access::Scattered}});
+      }
     }
     if (!is_written_out()) return;
-    const std::int64_t sequence = job_.batch.sequence;
-    constexpr int kOfPositions = 9, kOfAngles = 10;
-    for (int i = 0; i < kOfPositions; ++i) forward(sequence, {{16}});
-    if (model_.positions > 0) return;
-    for (int i = 0; i < kOfAngles; ++i) forward(sequence * model_.attention.head_dim, {{8}});
+    put(positions_lists(
+        model_, {.samples = job_.batch.micro, .sequence = job_.batch.sequence, .element = e}));
+    if (model_.positions == 0) compute_.dtype = schedule::DType::F32;  // of the angles' product
+  }
+  // Those of one sample, to each; backward their gradients are summed over samples.
+  void add_positions(std::int64_t all) {
+    const std::int64_t e = between(), samples = job_.batch.micro;
+    const Access summed = e == 4 ? Access::Rows : Access::Columns;
+    put({.forward = {memory(all / samples,
+                            {e * (2 * samples + 1), samples > 1 ? summed : Access::Plain}, 0)}});
+    if (samples > 1) backward(all / samples, {{e * (samples + 1), Access::SumColumns}});
   }
 
-  // PyTorch has a kernel for each norm; RMS norms transformers writes out: to f32, squared, mean, with epsilon, root, times it, back,
-  // times the weight. Of what is f32 no cast is needed.
+  // PyTorch has a kernel for each norm; RMS norms transformers writes out.
   void norm(std::int64_t rows, std::int64_t width) { norm(rows, width, between()); }
-  void norm(std::int64_t rows, std::int64_t width, std::int64_t input) {
+  void norm(std::int64_t rows, std::int64_t width, std::int64_t input, bool is_of_heads = false) {
     const std::int64_t all = rows * width;
     const bool is_layer_norm = model_.norm == Norm::Layer;
-    if (!is_written_out() || is_layer_norm) {
-      const std::int64_t moved = input + normed();
-      forward(all, {{moved, is_layer_norm ? Access::LayerNorm : Access::RmsNorm}}, width);
-      backward(
-          all,
-          {{input + moved, is_layer_norm ? Access::LayerNormBackward : Access::RmsNormBackward}},
-          width);
+    if (is_written_out() && !is_layer_norm) {
+      put(rms_norm_lists({.rows = rows,
+                          .width = width,
+                          .is_of_heads = is_of_heads,
+                          .scales_wide = model_.norm_scales_wide},
+                         {.input = input, .between = between()}));
       return;
     }
-    const bool is_narrow = input < 4;
-    const std::int64_t e = input, out = between();
-    if (is_narrow) forward(all, {{e + 4, Access::Widened}});
-    forward(all, {{8}, {4, Access::SumRows}});
-    forward(rows, {{8}, {8}});
-    forward(all, {{8, Access::Rows}});
-    if (is_narrow) forward(all, {{4 + e}});
-    forward(all, {{e + out, Access::Columns}});
-    backward(all, {{2 * out, Access::Columns}, {e + 2 * out}, {out, Access::SumColumns}});
-    if (out > e) backward(all, {{out + e}});
-    if (is_narrow) backward(all, {{e + 4, Access::Widened}});
-    backward(all, {{12}, {8, Access::Rows}, {4, Access::SumRows}});
-    backward(rows, {{8}, {8}, {12}});
-    backward(all, {{4, Access::Rows}, {8}, {8}, {12}, {12}});
-    if (is_narrow) backward(all, {{4 + e}});
+    const std::int64_t moved = input + normed();
+    forward(all, {{moved, is_layer_norm ? Access::LayerNorm : Access::RmsNorm}}, width);
+    backward(all,
+             {{input + moved, is_layer_norm ? Access::LayerNormBackward : Access::RmsNormBackward}},
+             width);
   }
-  // Transformers: times cosines, halves exchanged and one negated, times sines, summed; backward each half is put into zeros.
+  // Of queries and keys, and behind them what brings their gradients into the products' order.
   void rotate() {
     if (model_.positions > 0 || model_.patches) return;
     module("self_attn.rotary");
@@ -342,32 +353,23 @@ class LayerWriter {
       }
       return;
     }
+    if (model_.attention.latent) return rotate_latent();
     // Autocast has f32 angles, so what is rotated is f32, and is cast for attention.
-    const std::int64_t in = model_.attention.normed_heads ? between() : e;
-    const std::int64_t out = between();
-    for (const std::int64_t all : {queries, keys}) {
-      forward(all, {{in + out, Access::Columns},
-                    {in, Access::Strided},
-                    {2 * in, Access::Strided},
-                    {in + out, Access::Columns},
-                    {3 * out, Access::Strided}});
-      if (out > e) {
-        forward(all, {{out + e}});
-        backward(all, {{e + out, Access::Widened}});
-      }
-      backward(all, {{2 * out, Access::Columns}});
-      if (out > in) backward(all, {{out + in}});
-      backward(all, {{in, Access::Strided},
-                     {in, Access::Filled},
-                     {in, Access::Strided},
-                     {in, Access::Filled},
-                     {in, Access::Strided},
-                     {3 * in},
-                     {2 * out, Access::Columns}});
-      if (out > in) backward(all, {{out + in}});
-      backward(all, {{3 * in, Access::Strided},
-                     {2 * e, Access::Strided}});  // and a copy in the product's order
-    }
+    RotarySize size{.tokens = tokens(),
+                    .sequence = job_.batch.sequence / layout_.cp,
+                    .heads = heads(),
+                    .width = key_dim(),
+                    .input = model_.attention.normed_heads ? between() : e,
+                    .output = between(),
+                    .attention = e};
+    put(rotary_lists(model_.attention.rotary, size));
+    size.heads = key_value_heads();
+    size.is_repeated = is_repeated();
+    put(rotary_lists(model_.attention.rotary, size));
+    const Pass copied{2 * e, Access::Strided};
+    backward(queries, {copied});
+    backward(keys, {copied});
+    if (size.is_repeated) backward(keys, {copied});  // values, too
   }
   void activate(std::int64_t elements) {
     const std::int64_t e = element();
@@ -506,6 +508,14 @@ class LayerWriter {
     const auto& latent = model_.attention.latent;
     return latent ? latent->value_dim : model_.attention.head_dim;
   }
+  // Whether attention gets a mask, of a window; transformers repeats keys and values then.
+  [[nodiscard]] bool is_masked() const {
+    return is_written_out() && is_windowed(model_, layer_) &&
+           model_.attention.window < job_.batch.sequence;
+  }
+  [[nodiscard]] bool is_repeated() const {
+    return (is_masked() || writes_scores(job_)) && heads() > key_value_heads();
+  }
   // Elements of a rank's keys and values.
   [[nodiscard]] std::int64_t key_value_width() const {
     const std::int64_t heads_held = model_.attention.latent ? heads() : key_value_heads();
@@ -552,16 +562,52 @@ class LayerWriter {
       if (!model_.attention.normed_heads) return;
       for (const Side& side : {Side{self + "q_norm", queries}, Side{self + "k_norm", keys}}) {
         module(side.module, side.n);
-        norm(tokens() * side.n / key_dim(), key_dim(), element());
+        norm(tokens() * side.n / key_dim(), key_dim(), element(), true);
       }
       return;
     }
+    latent();
+  }
+  // Through low ranks, each with a norm of its own.
+  void latent() {
     module("self_attn.latent");
     const Latent& l = *model_.attention.latent;
-    if (l.query_rank > 0) product(tokens(), l.query_rank, d);
+    const std::int64_t d = model_.width;
+    if (l.query_rank > 0) {
+      product(tokens(), l.query_rank, d);
+      norm(tokens(), l.query_rank, element());
+    }
     product(tokens(), heads() * key_dim(), l.query_rank > 0 ? l.query_rank : d);
     product(tokens(), l.key_value_rank + l.rope_dim, d);
+    if (is_eager()) sum_gradients(tokens() * d, 1);
+    norm(tokens(), l.key_value_rank, element());
     product(tokens(), heads() * (l.nope_dim + l.value_dim), l.key_value_rank);
+  }
+  // Of what has positions only; then queries, keys and values are put together, as transformers does it.
+  void rotate_latent() {
+    const Latent& l = *model_.attention.latent;
+    const std::int64_t e = element(), t = tokens(), h = heads();
+    RotarySize size{.tokens = t,
+                    .sequence = job_.batch.sequence / layout_.cp,
+                    .heads = h,
+                    .width = l.rope_dim,
+                    .input = e,
+                    .output = e,
+                    .attention = e};
+    put(rotary_lists(model_.attention.rotary, size));
+    size.heads = 1;
+    put(rotary_lists(model_.attention.rotary, size));
+    const std::int64_t queries = t * h * key_dim(), rotated = t * h * l.rope_dim;
+    forward(queries, {{2 * e, Access::Strided}});
+    forward(t * h * l.nope_dim, {{2 * e, Access::Any}});  // into keys, beside
+    forward(t * l.rope_dim * (h + 1), {{e, Access::Any}});
+    backward(queries, {{2 * e, Access::Any}, {2 * e, Access::Any}});
+    backward(rotated, {{2 * e, Access::Strided}, {e, Access::Filled}, {2 * e, Access::Any}});
+    backward(t * h * l.nope_dim, {{2 * e, Access::Strided}});
+    backward(t * l.rope_dim * (h + 1), {{e, Access::SumColumns}});
+    for (const std::int64_t all : {t * h * (l.nope_dim + l.value_dim), queries})
+      backward(all, {{2 * e, Access::Strided}, {2 * e, Access::Strided}});
+    backward(t * (l.key_value_rank + l.rope_dim), {{2 * e, Access::Plain}});
   }
 
   // Keys and values of the other ranks; the queries stay.
@@ -586,18 +632,35 @@ class LayerWriter {
   }
 
   void inner_products() {
-    const double seen = seen_tokens(model_, layer_, job_.batch.sequence, true);
-    const auto rows = static_cast<double>(tokens());
-    const double flop = 2 * rows * seen * static_cast<double>(heads() * (key_dim() + value_dim()));
-    const std::int64_t moved =
-        tokens() * heads() * (key_dim() + value_dim()) + tokens() * layout_.cp * key_value_width();
+    const std::int64_t samples = job_.batch.micro, sequence = job_.batch.sequence;
+    const ScoresSize size{.samples = samples,
+                          .sequence = sequence,
+                          .heads = heads(),
+                          .key_value_heads = key_value_heads(),
+                          .width = key_dim(),
+                          .element = element()};
+    if (writes_scores(job_)) return put(scores_lists(size));
+    if (is_repeated()) put(repeat_lists(size));
+    // A mask hides scores, which are computed all the same.
+    const double seen =
+        is_masked() ? static_cast<double>(sequence) : seen_tokens(model_, layer_, sequence, true);
+    const auto pairs = 2 * static_cast<double>(tokens() * heads()) * seen;
+    const auto keys = static_cast<double>(key_dim()), values = static_cast<double>(value_dim());
+    const std::int64_t repeated = is_repeated() ? heads() / key_value_heads() : 1;
+    const std::int64_t moved = tokens() * heads() * (key_dim() + value_dim()) +
+                               tokens() * layout_.cp * key_value_width() * repeated;
     const std::int64_t score = kScorePasses * element() + (casts() ? kScoreCasts : 0);
-    const std::int64_t scores = job_.flash ? 0 : tokens() * job_.batch.sequence * heads();
+    const std::int64_t scores = job_.flash ? 0 : tokens() * sequence * heads();
     const Bytes bytes(moved * element() + scores * score);
+    // The sums of rows, which a fused kernel keeps, and the mask.
+    const Bytes beside(job_.flash ? 4 * tokens() * heads() + (is_masked() ? sequence * sequence : 0)
+                                  : 0);
     const bool again = job_.recompute == Recompute::Selective && !job_.flash;
-    MemoryWork forward{.bytes = bytes, .flop = Flop(flop)};
-    MemoryWork backward{.bytes = bytes * (again ? 3 : 2),
-                        .flop = Flop((kBackwardAttention + (again ? 1 : 0)) * flop)};
+    MemoryWork forward{.bytes = bytes + beside, .flop = Flop(pairs * (keys + values))};
+    // Scores again, then gradients of scores, queries and keys, of probabilities and values.
+    MemoryWork backward{
+        .bytes = bytes * (again ? 3 : 2) + beside,
+        .flop = Flop(pairs * (3 * keys + 2 * values) + (again ? pairs * (keys + values) : 0))};
     if (job_.flash) {
       forward.attention = {.tokens = std::max<std::int64_t>(1, std::llround(seen)),
                            .head_dim = (key_dim() + value_dim()) / 2,
@@ -646,41 +709,111 @@ class LayerWriter {
     part_ = Part::Mlp;
     const std::int64_t own = over_tp(tokens());  // each rank of tp routes its part of the tokens
     const std::int64_t sent = own * e.per_token;
+    const std::int64_t held = e.count / layout_.ep;
+    const std::int64_t inner = (e.inner + layout_.etp - 1) / layout_.etp;
+    RoutedSize routed{.rows = own,
+                      .chosen = sent,
+                      .width = model_.width,
+                      .inner = inner,
+                      .held = held,
+                      .element = element()};
     begin(name + ".gate", {sent, model_.width});
     take_named(".experts.", false);
-    module("post_attention_layernorm");
-    norm(own, model_.width);
-    operands_ = schedule::Operands::Own;  // the router's
-    module("mlp.gate", e.count);
-    product(own, e.count, model_.width);
-    operands_ = job_.precision.products;
-    if (e.shared_inner > 0) dense("mlp.shared_experts.", e.shared_inner);
+    route(own, routed);
+    if (e.shared_inner > 0 && !is_written_out()) dense("mlp.shared_experts.", e.shared_inner);
     module("mlp.dispatch");
-    forward(sent * model_.width,
-            {{2 * between(), Access::Gathered}});  // in the order of their experts
-    backward(sent * model_.width, {{2 * between(), Access::Gathered}});
+    if (is_written_out()) {
+      put(dispatch_lists(e, routed));
+    } else {  // in the order of their experts: each token is read once, backward its gradients are summed
+      move_rows(own + sent, between());
+    }
+    std::vector<ParameterShape> shared;
+    if (is_written_out()) shared = take_out(".shared_experts.");
     end();
     dispatch(name + ".dispatch", sent);
     const auto busiest =
         static_cast<std::int64_t>(static_cast<double>(sent * layout_.etp) * job_.expert_imbalance);
-    const std::int64_t held = e.count / layout_.ep;
     const std::int64_t rows = std::max<std::int64_t>(1, busiest / held);
-    const std::int64_t inner = (e.inner + layout_.etp - 1) / layout_.etp;
     begin(name + ".experts", {sent, model_.width});
     take_named(".experts.", true);
     const std::string experts = "mlp.experts.";
-    up_projection(experts, rows, inner, held);
-    module(experts + "act", inner);
-    activate(rows * held * inner);
+    // What comes from other ranks lies by rank, and goes by expert.
+    const bool is_sorted = layout_.ep > 1 && held > 1 && !is_written_out();
+    if (is_sorted) {
+      module(experts + "sort");
+      move_rows(2 * rows * held, between());
+    }
+    if (is_written_out()) {
+      module(experts + "gate_up_proj", inner);
+      product(rows, 2 * inner, model_.width, {.count = held});
+      routed.chosen = rows * held;
+      put(between_experts_lists(e, routed));
+    } else {
+      up_projection(experts, rows, inner, held);
+      module(experts + "act", inner);
+      activate(rows * held * inner);
+    }
     module(experts + "down_proj");
     product(rows, model_.width, inner, {.count = held, .input = activated()});
+    if (is_sorted) move_rows(2 * rows * held, element());
     end();
     dispatch(name + ".combine", sent);
     begin(name + ".sum", {divided_tokens(), model_.width});
-    const Pass sum{e.per_token * element() + 2 * between()};
-    forward(own * model_.width, {sum});
-    backward(own * model_.width, {sum});
+    compute_.parameters = std::move(shared);
+    routed.chosen = sent;
+    sum_experts(own, routed);
     end();
+  }
+  // So many rows, read and written, of bytes an element; backward as many.
+  void move_rows(std::int64_t rows, std::int64_t bytes) {
+    forward(rows * model_.width, {{bytes, Access::Gathered}});
+    backward(rows * model_.width, {{bytes, Access::Gathered}});
+  }
+  // Norm and router.
+  void route(std::int64_t own, const RoutedSize& routed) {
+    const Experts& e = *model_.experts;
+    module("post_attention_layernorm");
+    norm(own, model_.width);
+    operands_ = schedule::Operands::Own;  // the router's
+    module("mlp.gate", e.count);
+    if (is_written_out()) put(before_router_lists(e, routed));
+    product(own, e.count, model_.width, {.has_bias = e.biases && is_written_out()});
+    if (is_written_out()) {
+      put(router_lists(e, routed));
+      sum_gradients(own * model_.width, 1);
+      if (e.router.wide) compute_.dtype = schedule::DType::F32;
+    }
+    operands_ = job_.precision.products;
+  }
+  // What experts give, by token, with what the shared ones give, to what flows.
+  void sum_experts(std::int64_t own, const RoutedSize& routed) {
+    const Experts& e = *model_.experts;
+    module("mlp.combine");
+    if (!is_written_out()) {
+      move_rows(own + routed.chosen, element());
+      return residual();
+    }
+    const KernelLists combine = combine_lists(e, routed);
+    put(combine);
+    compute_.needed = compute_.forward.size() - combine.after;
+    if (e.shared_inner > 0) {
+      dense("mlp.shared_experts.", e.shared_inner);
+      compute_.needed = before_product_.forward;
+      module("mlp.shared_experts.add");
+      forward(own * model_.width, {{3 * between()}});
+      sum_gradients(own * model_.width, 1);
+    }
+    residual();
+  }
+  // Of what this Compute reads the parameters that another one will.
+  std::vector<ParameterShape> take_out(const std::string& word) {
+    std::vector<ParameterShape> taken;
+    std::erase_if(compute_.parameters, [&](const ParameterShape& parameter) {
+      if (parameter.name.find(word) == std::string::npos) return false;
+      taken.push_back(parameter);
+      return true;
+    });
+    return taken;
   }
 
   void dispatch(const std::string& name, std::int64_t rows) {
@@ -726,7 +859,8 @@ std::vector<Compute> modules_of(const Compute& compute) {
                      .backward_input = slice(compute.backward_input, &Module::backward_input),
                      .backward_weight = slice(compute.backward_weight, &Module::backward_weight),
                      .out = {compute.out.front(), modules[i].columns},
-                     .backward_reads = compute.backward_reads});
+                     .backward_reads = compute.backward_reads,
+                     .dtype = compute.dtype});
   }
   if (parts.empty()) return {compute};
   for (const ParameterShape& parameter : compute.parameters) {
@@ -743,6 +877,22 @@ std::vector<Element> layer_work(const Job& job, std::int64_t layer) {
   return LayerWriter(job).layer(layer);
 }
 std::vector<Element> head_work(const Job& job) { return LayerWriter(job).head(); }
+
+namespace {
+
+// Transformers' causal models: labels of the next token, and the word of each row; backward begins with a one.
+void shift_labels(LossWork& work, std::int64_t rows, std::int64_t samples) {
+  const auto kernel = [](std::int64_t bytes, Access access) {
+    return MemoryWork{.bytes = Bytes(bytes), .flop = Flop(0), .access = access};
+  };
+  const auto begin = work.forward.begin();
+  const auto at = work.forward.insert(begin, kernel(16 * rows + 8 * samples, Access::Filled));
+  if (samples > 1) work.forward.insert(at + 1, kernel(16 * rows, Access::Any));
+  work.forward.push_back(kernel(8 * rows + 16, Access::Any));
+  work.backward.insert(work.backward.begin(), kernel(4, Access::Filled));
+}
+
+}  // namespace
 
 LossWork loss_work(const Job& job) {
   const std::int64_t rows = job.batch.micro * job.batch.sequence / job.layout.cp;
@@ -761,6 +911,8 @@ LossWork loss_work(const Job& job) {
   if (job.kernels != Kernels::Fused) {
     LossWork work{.forward = {pass(8, Access::Softmax)},
                   .backward = {pass(4, Access::Filled), pass(12, Access::SoftmaxBackward)}};
+    if (job.kernels != Kernels::Eager && !job.model.patches)
+      shift_labels(work, rows, job.batch.micro);
     if (element == 4) return work;
     work.forward.insert(work.forward.begin(), pass(element + 4, Access::Widened));
     work.backward.push_back(pass(4 + element, Access::Plain));

@@ -5,7 +5,7 @@
 //   cp=2                  qkv | gather keys and values over cp | attention
 //
 // Tokens T of a rank: mbs x seq / cp. Matrix products: forward m n k, gradient of the input m k n, of the weight
-// n k m. Attention: 2 T seen heads (key + value dim) FLOP forward, 2.5 times that backward (its scores are computed
+// n k m. Attention: 2 T seen heads (key + value dim) FLOP forward, 2 T seen heads (3 key + 2 value dim) backward (its scores are computed
 // again: Dao, arXiv 2205.14135), causal ones half; it is one kernel, unless flash=no, which writes and reads the
 // scores, too. Norms, rotation, activation functions and residual sums move each operand once, twice backward. With
 // kernels=eager they are the kernels that PyTorch runs by itself (a norm eight, a rotation three), each with two of its kind
@@ -14,6 +14,7 @@
 // With recompute=op a layer's kernels are computed again up to its last product, but for fused attention and, as torchtitan's policy
 // counts them, every second product of the compute type, from the first on (torchtitan/distributed/activation_checkpoint.py
 // of 2024 and 2025; products of narrower types stand in no list of what is saved).
+// With kernels=transformers they are those of written_out.h.
 // Left out: dropout, the all-reduce of norms' gradients over tp (KB), the router's auxiliary loss, and what
 // shared experts gather and scatter over tp.
 //
@@ -57,6 +58,8 @@ struct Compute {
   std::vector<schedule::Kernel> on_gather = {};
   bool is_gathered_again = false;  // in backward
   bool backward_reads = true;      // its parameters: the gradient of an embedding needs no weights
+  // Of its products, where it is not the job's: transformers computes some in f32.
+  std::optional<schedule::DType> dtype = std::nullopt;
 };
 
 // The same kernels, a Compute for each module; what is computed again, or cast and copied to be gathered, is left out.

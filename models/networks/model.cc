@@ -11,12 +11,17 @@ bool has_experts(const Model& model, std::int64_t layer) {
   return model.experts && layer >= model.experts->first_layer;
 }
 
+bool is_windowed(const Model& model, std::int64_t layer) {
+  const Attention& a = model.attention;
+  return a.window > 0 && layer >= a.window_first && (layer - a.window_first) % a.window_step == 0;
+}
+
 double seen_tokens(const Model& model, std::int64_t layer, std::int64_t sequence,
                    bool causal_half) {
   const auto all = static_cast<double>(sequence);
   const auto window = static_cast<double>(model.attention.window);
-  const bool is_windowed = model.attention.window > 0 && layer % 2 == 0 && window < all;
-  if (is_windowed) return causal_half ? window - window * window / (2 * all) : window;
+  if (is_windowed(model, layer) && window < all)
+    return causal_half ? window - window * window / (2 * all) : window;
   return model.attention.causal && causal_half ? all / 2 : all;
 }
 

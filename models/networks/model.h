@@ -27,6 +27,10 @@ struct Latent {
   friend bool operator==(const Latent&, const Latent&) = default;
 };
 
+// How transformers' models rotate queries and keys (kernels=transformers): halves of a head exchanged, each half by tables of its own
+// (gpt-oss), the halves every other number of a row (DeepSeek-V3), pairs as complex numbers (DeepSeek-V2).
+enum class Rotary { Halves, HalfTables, Interleaved, Complex };
+
 struct Attention {
   std::int64_t heads = 0;
   std::int64_t key_value_heads = 0;
@@ -34,11 +38,27 @@ struct Attention {
   bool in_bias = false, out_bias = false;
   bool normed_heads = false;  // a norm of head_dim on queries and one on keys (Qwen3)
   bool sinks = false;         // a learned number per head (GPT-OSS)
-  // Every other layer sees so many tokens only; 0: all layers see the whole sequence.
-  std::int64_t window = 0;
+  // Layers window_first, window_first + window_step, ... see so many tokens only; 0: all layers see the whole sequence.
+  std::int64_t window = 0, window_first = 0, window_step = 2;
   bool causal = true;
+  Rotary rotary = Rotary::Halves;
   std::optional<Latent> latent = std::nullopt;
   friend bool operator==(const Attention&, const Attention&) = default;
+};
+
+// How a router makes weights of its scores: all of them by a softmax, each by a sigmoid, the chosen ones by a softmax.
+enum class Score { Softmax, Sigmoid, SoftmaxOfChosen };
+
+// What transformers' routers do (kernels=transformers).
+struct Router {
+  Score score = Score::Softmax;
+  bool wide = false;          // its product is in f32
+  bool normalized = false;    // weights of a token sum to one
+  bool scaled = false;        // and are multiplied
+  bool wide_weights = false;  // they stay in f32, else in the type of activations
+  // Experts are chosen of so many of the groups, judged by their best or their two best; 0: of all experts.
+  std::int64_t groups = 0, groups_chosen = 0, group_best = 1;
+  friend bool operator==(const Router&, const Router&) = default;
 };
 
 // A mixture of experts in place of the feed-forward network of the layers from `first_layer` on.
@@ -48,7 +68,9 @@ struct Experts {
   std::int64_t inner = 0;         // of one expert
   std::int64_t shared_inner = 0;  // of the experts that see every token, together
   bool biases = false;            // in the router and in the experts
+  bool clamped = false;           // gate and up are, before they are multiplied (gpt-oss)
   std::int64_t first_layer = 0;
+  Router router = {};
   friend bool operator==(const Experts&, const Experts&) = default;
 };
 
@@ -71,9 +93,11 @@ struct Model {
   bool gelu_new = false;  // the activation is written out in eight operators (transformers)
   // GPT-2's modules and their names: one gives queries, keys and values, also where nothing is fused.
   bool joined_qkv = false;
+  bool dropout = false;        // it trains with some, which nothing counts
   bool tied = false;           // the output layer is the embedding
   std::int64_t positions = 0;  // learned; 0: rotary
   Norm norm = Norm::Rms;
+  bool norm_scales_wide = false;  // times its weight in f32 (transformers' gpt-oss)
   Attention attention;
   std::optional<Experts> experts = std::nullopt;
   std::optional<Patches> patches = std::nullopt;
@@ -84,6 +108,7 @@ struct Model {
 };
 
 bool has_experts(const Model& model, std::int64_t layer);
+bool is_windowed(const Model& model, std::int64_t layer);
 
 // Elements of the whole model; tied weights count once.
 std::int64_t parameters(const Model& model);

@@ -109,6 +109,10 @@ class ProgramWriter {
     return program_.ops.back();
   }
 
+  [[nodiscard]] schedule::DType dtype_of(const Compute& compute) const {
+    return compute.dtype.value_or(job_.precision.product());
+  }
+
   static schedule::Work kernels(std::vector<Kernel> list) {
     if (list.size() > 1) return KernelsWork{std::move(list)};
     return std::visit([](const auto& work) { return schedule::Work(work); }, list.front());
@@ -179,7 +183,8 @@ class ProgramWriter {
     std::vector<Kernel> all = compute.on_gather;
     all.insert(all.end(), compute.forward.begin(), compute.forward.end());
     add_op(compute.name + ".forward", Phase::Forward, played.stage, kernels(std::move(all)),
-           std::move(reads), {played.out});
+           std::move(reads), {played.out})
+        .dtype = dtype_of(compute);
   }
 
   void play_travel(const Travel& travel, Played& played) {
@@ -267,7 +272,8 @@ class ProgramWriter {
             flowing = activation(compute.name + ".again", compute.out);
             reads.insert(reads.end(), played.parameters.begin(), played.parameters.end());
             add_op(compute.name + ".recompute", Phase::Backward, played.stage,
-                   kernels(std::move(again)), std::move(reads), {flowing});
+                   kernels(std::move(again)), std::move(reads), {flowing})
+                .dtype = dtype_of(compute);
           },
           [&](const Travel& travel) {
             if (!travel.forward) return;
@@ -334,19 +340,22 @@ class ProgramWriter {
         writes.insert(writes.begin(), flowing_);
       }
       add_op(compute.name + ".backward", Phase::Backward, played.stage, kernels(std::move(all)),
-             std::move(reads), std::move(writes));
+             std::move(reads), std::move(writes))
+          .dtype = dtype_of(compute);
       return at;
     }
     if (before != nullptr && before->again_for_weights) input = gather_again(at - 1);
     flowing_ = like(compute.name + ".grad", played.in);
     gathering.insert(gathering.end(), compute.backward_input.begin(), compute.backward_input.end());
     add_op(compute.name + ".backward.input", Phase::Backward, played.stage,
-           kernels(std::move(gathering)), reads, {flowing_});
+           kernels(std::move(gathering)), reads, {flowing_})
+        .dtype = dtype_of(compute);
     if (before != nullptr) undo_travel(*before, played_[at - 1]);
     std::vector<TensorId> weight_reads{arriving, input};
     std::vector<TensorId> writes = write_gradients(played, weight_reads);
     add_op(compute.name + ".backward.weight", Phase::Backward, played.stage,
-           kernels(compute.backward_weight), std::move(weight_reads), std::move(writes));
+           kernels(compute.backward_weight), std::move(weight_reads), std::move(writes))
+        .dtype = dtype_of(compute);
     return before != nullptr ? at - 1 : at;
   }
 
@@ -448,6 +457,44 @@ void multiply_in_tf32(schedule::Work& work) {
 
 }  // namespace
 
+namespace {
+
+// What of kernels=transformers and =layers is held to no list that PyTorch dispatches (tests/models/networks/families_test.cc).
+void note_kernels(const Job& job, std::vector<std::string>& notes) {
+  const Model& m = job.model;
+  if (job.kernels == Kernels::Layers && m.experts) {
+    notes.emplace_back(
+        "kernels=layers: what torch.compile makes of routers and experts is counted as fused, and "
+        "held to no list of kernels");
+  }
+  if (job.kernels != Kernels::Transformers) return;
+  if (m.patches || (m.positions > 0 && !m.joined_qkv)) {
+    notes.push_back("kernels=transformers: " + m.name +
+                    " is no model of transformers; its kernels are held to no list");
+  }
+  if (writes_scores(job)) {
+    notes.emplace_back(
+        "kernels=transformers: attention with sinks is in operators (flash=no), as transformers "
+        "has "
+        "it where attn_implementation does not say otherwise");
+  } else if (!job.flash) {
+    notes.emplace_back(
+        "flash=no: attention's scores are one kernel each way, not the operators of transformers");
+  }
+  if (m.experts && job.precision.autocast != Autocast::No) {
+    notes.emplace_back(
+        "autocast: casts of routers and experts are held to no list of kernels, those of their "
+        "products alone are counted");
+  }
+  if (m.experts && job.layout.ep > 1) {
+    notes.emplace_back(
+        "kernels=transformers: with ep, what a rank does to sort the tokens of others is left out");
+  }
+  if (m.dropout) notes.emplace_back("dropout: its kernels are left out");
+}
+
+}  // namespace
+
 std::vector<std::string> notes_on(const Job& job) {
   std::vector<std::string> notes = job.notes;
   const std::string dtype(to_string(job.precision.compute));
@@ -472,6 +519,7 @@ std::vector<std::string> notes_on(const Job& job) {
   if (job.layout.cp > 1 && job.exchange == ContextExchange::Ring) {
     notes.emplace_back("exchange=ring: counted as a gather of keys and values before attention");
   }
+  note_kernels(job, notes);
   if (job.model.experts && job.model.experts->shared_inner > 0 && job.layout.tp > 1) {
     notes.emplace_back("shared experts: what they gather and scatter over tp is left out");
   }

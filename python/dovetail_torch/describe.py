@@ -113,7 +113,8 @@ def _memory(size, flop=0, access=None, columns=0):
 
 # ---- how a kernel goes over its bytes
 
-FILLING = ("zeros", "zeros_like", "fill_", "zero_", "new_zeros", "ones_like", "full", "full_like", "constant_pad_nd")
+PADDING = ("constant_pad_nd",)
+FILLING = ("zeros", "zeros_like", "fill_", "zero_", "new_zeros", "ones_like", "full", "full_like", *PADDING)
 NORMS = {"native_layer_norm": "layer-norm", "native_layer_norm_backward": "layer-norm-backward",
          "_fused_rms_norm": "rms-norm", "_fused_rms_norm_backward": "rms-norm-backward",
          "_log_softmax": "softmax", "_log_softmax_backward_data": "softmax-backward"}
@@ -146,12 +147,14 @@ def _access(name, reads, results):
     if name in NORMS:
         wide = max(reads, key=torch.Tensor.numel)
         return NORMS[name], wide.shape[-1] if wide.dim() else 0
-    if name in ("embedding", "index_select"):
+    if name in ("embedding", "index_select", "index"):
         return "gathered", 0
+    if name == "index_put":  # into a copy
+        return "scattered", 0
     if name in ("sum", "mean"):
         is_of_rows = out.dim() == 0 or out.shape[-1] == 1
         return "sum-rows" if is_of_rows else "sum-columns", 0
-    if name in FILLING:
+    if name in FILLING or name == "nll_loss_backward":
         return "filled", 0
     if name in LOOK_UPS or name in SHAPE_ONLY or name in OVERWRITING:
         return None, 0
@@ -248,7 +251,8 @@ def _traffic(name, func, args, kwargs, out):
         for tensor in _tensors(value):
             if is_written:
                 written.append(tensor)
-            if SHAPE_ONLY.get(name) == place or (is_written and name in OVERWRITING):
+            is_only_asked = SHAPE_ONLY.get(name) == place or name in FILLING
+            if (is_only_asked and name not in PADDING) or (is_written and name in OVERWRITING):
                 continue
             read = _bytes(tensor)
             size += min(read, sum(map(_bytes, _tensors(out)))) if LOOK_UPS.get(name) == place else read
@@ -369,6 +373,8 @@ class _Log(TorchDispatchMode):
                 kernels = [_memory(_bytes(written[0]), 0, "filled"), _memory(3 * _bytes(reads[0]), 0, "scattered")]
             elif name == "slice_backward":
                 kernels = [_memory(_bytes(written[0]), 0, "filled"), _memory(2 * _bytes(reads[0]), 0, "strided")]
+            elif name == "masked_fill":  # in a copy
+                kernels.insert(0, _memory(2 * _bytes(written[0]), 0, *_access("clone", reads[:1], written)))
         if kernels:
             self.add(kernels, reads, in_place or results, dtype)
         return out
@@ -377,26 +383,31 @@ class _Log(TorchDispatchMode):
 # ---- ops that have a kernel of their own on a device, but are made of others on the meta device
 
 class _OneKernel(torch.autograd.Function):
-    """Reads its inputs and writes an output like the first, `width` wide; backward reads them and the output's gradient,
-    and writes one of each."""
+    """Reads its inputs and writes an output like the first, or attention's: `width` wide, heads beside tokens; backward reads
+    them and the output's gradient, attention's the output, too, and writes one of each."""
 
     @staticmethod
     def forward(ctx, log, flop, kept_bytes, width, more, *inputs):
         """`more`: keys of the kernel forward, and of the one backward."""
         first = inputs[0]
-        out = torch.empty_like(first) if width == first.shape[-1] else first.new_empty((*first.shape[:-1], width))
+        is_attention = "attention" in more[0]
+        if is_attention and first.dim() == 4:  # heads behind tokens in memory, as its kernels have it
+            samples, heads, tokens, _ = first.shape
+            out = first.new_empty((samples, tokens, heads, width)).transpose(1, 2)
+        else:
+            out = torch.empty_like(first) if width == first.shape[-1] else first.new_empty((*first.shape[:-1], width))
         ctx.log, ctx.flop, ctx.kept_bytes, ctx.more = log, flop, kept_bytes, more
-        ctx.save_for_backward(*inputs)
+        ctx.save_for_backward(*inputs, *([out] if is_attention else []))
         log.add([{**_memory(sum(map(_bytes, inputs)) + _bytes(out) + kept_bytes, flop[0]), **more[0]}], inputs, [out])
         return out
 
     @staticmethod
     def backward(ctx, grad):
-        inputs = ctx.saved_tensors
-        grads = [torch.empty_like(one) if wanted else None for one, wanted in zip(inputs, ctx.needs_input_grad[5:])]
+        saved = ctx.saved_tensors
+        grads = [torch.empty_like(one) if wanted else None for one, wanted in zip(saved, ctx.needs_input_grad[5:])]
         written = [one for one in grads if one is not None]
-        size = _bytes(grad) + sum(map(_bytes, [*inputs, *written])) + ctx.kept_bytes
-        ctx.log.add([{**_memory(size, ctx.flop[1]), **ctx.more[1]}], [grad, *inputs], written)
+        size = _bytes(grad) + sum(map(_bytes, [*saved, *written])) + ctx.kept_bytes
+        ctx.log.add([{**_memory(size, ctx.flop[1]), **ctx.more[1]}], [grad, *saved], written)
         return (None, None, None, None, None, *grads)
 
 
