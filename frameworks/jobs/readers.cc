@@ -92,6 +92,7 @@ jobs::Model recognised(jobs::Model model) {
     as_known.sequence = known.sequence;
     as_known.published = known.published;
     as_known.source = known.source;
+    as_known.written = known.written;  // no framework's arguments say it
     if (as_known == known) return known;
   }
   return model;

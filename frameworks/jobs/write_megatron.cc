@@ -313,6 +313,7 @@ bool is_same_shape(jobs::Model model, const jobs::Model& read) {
   model.published = read.published;
   model.source = read.source;
   model.vocabulary = read.vocabulary;
+  model.written = read.written;
   return model == read;
 }
 

@@ -79,9 +79,7 @@ Attention attention_of(Config& config, std::string_view type, std::int64_t width
   a.normed_heads = type.starts_with("qwen3");
   a.sinks = type == "gpt_oss";
   set_windows(config, type, a);
-  if (type == "gpt_oss") a.rotary = Rotary::HalfTables;
   if (!type.starts_with("deepseek")) return a;
-  a.rotary = type == "deepseek_v2" ? Rotary::Complex : Rotary::Interleaved;
   a.out_bias = a.in_bias = false;
   a.latent = Latent{.query_rank = config.number_or("q_lora_rank", 0),
                     .key_value_rank = config.number("kv_lora_rank"),
@@ -92,39 +90,17 @@ Attention attention_of(Config& config, std::string_view type, std::int64_t width
   return a;
 }
 
-Router router_of_v3(Config& config) {
-  return {.score = Score::Sigmoid,
-          .wide = true,
-          .normalized = config.flag("norm_topk_prob", true),
-          .scaled = true,
-          .wide_weights = true,
-          .groups = config.number_or("n_group", 8),
-          .groups_chosen = config.number_or("topk_group", 4),
-          .group_best = 2};
-}
-Router router_of_v2(Config& config) {
-  Router router{.wide = true, .scaled = true, .wide_weights = true};
-  if (config.text_or("topk_method", "greedy") != "group_limited_greedy") return router;
-  router.groups = config.number_or("n_group", 1);
-  router.groups_chosen = config.number_or("topk_group", 1);
-  return router;
-}
-
 std::optional<Experts> experts_of(Config& config, std::string_view type, std::int64_t inner) {
   if (type == "mixtral" || type == "gpt_oss") {
     return Experts{.count = config.number("num_local_experts"),
                    .per_token = config.number_or("num_experts_per_tok", 2),
                    .inner = inner,
-                   .biases = type == "gpt_oss",
-                   .clamped = type == "gpt_oss",
-                   .router = type == "gpt_oss" ? Router{.score = Score::SoftmaxOfChosen}
-                                               : Router{.normalized = true, .wide_weights = true}};
+                   .biases = type == "gpt_oss"};
   }
   if (type == "qwen3_moe") {
     return Experts{.count = config.number("num_experts"),
                    .per_token = config.number("num_experts_per_tok"),
-                   .inner = config.number("moe_intermediate_size"),
-                   .router = {.normalized = config.flag("norm_topk_prob", false)}};
+                   .inner = config.number("moe_intermediate_size")};
   }
   if (!type.starts_with("deepseek")) return std::nullopt;
   const std::int64_t one = config.number("moe_intermediate_size");
@@ -132,8 +108,35 @@ std::optional<Experts> experts_of(Config& config, std::string_view type, std::in
                  .per_token = config.number("num_experts_per_tok"),
                  .inner = one,
                  .shared_inner = one * config.number_or("n_shared_experts", 0),
-                 .first_layer = config.number_or("first_k_dense_replace", 0),
-                 .router = type == "deepseek_v3" ? router_of_v3(config) : router_of_v2(config)};
+                 .first_layer = config.number_or("first_k_dense_replace", 0)};
+}
+
+// As modeling_*.py of the type has it; keys that are absent mean what they do in its configuration.
+Router router_of(Config& config, std::string_view type) {
+  if (type == "mixtral") return {.normalized = true, .wide_weights = true};
+  if (type == "qwen3_moe") return {.normalized = config.flag("norm_topk_prob", false)};
+  if (type == "gpt_oss") return {.score = Score::SoftmaxOfChosen};
+  if (type == "deepseek_v3") {
+    return {.score = Score::Sigmoid,
+            .wide = true,
+            .normalized = config.flag("norm_topk_prob", true),
+            .scaled = true,
+            .wide_weights = true,
+            .groups = config.number_or("n_group", 8),
+            .groups_chosen = config.number_or("topk_group", 4),
+            .group_best = 2};
+  }
+  if (type != "deepseek_v2") return {};
+  Router router{.wide = true, .scaled = true, .wide_weights = true};
+  if (config.text_or("topk_method", "greedy") != "group_limited_greedy") return router;
+  router.groups = config.number_or("n_group", 1);
+  router.groups_chosen = config.number_or("topk_group", 1);
+  return router;
+}
+Rotary rotary_of(std::string_view type) {
+  if (type == "gpt_oss") return Rotary::HalfTables;
+  if (type == "deepseek_v3") return Rotary::Interleaved;
+  return type == "deepseek_v2" ? Rotary::Complex : Rotary::Halves;
 }
 
 // Other keys than those of later models.
@@ -148,7 +151,7 @@ Model gpt2_of(Config& config) {
   model.gelu_new = config.text_or("activation_function", "gelu_new") == "gelu_new";
   model.joined_qkv = true;
   for (const std::string_view key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"})
-    model.dropout |= config.share_or(key, 0.1) > 0;
+    model.written.dropout |= config.share_or(key, 0.1) > 0;
   model.tied = config.flag("tie_word_embeddings", true);
   model.positions = config.number_or("n_positions", 1024);
   model.norm = Norm::Layer;
@@ -182,9 +185,12 @@ Model load_config(const std::string& path) {
   model.inner = config.number_or("intermediate_size", 0);
   model.tied = config.flag("tie_word_embeddings", false);
   model.mlp_bias = config.flag("mlp_bias", false);
-  model.norm_scales_wide = type == "gpt_oss";
   model.attention = attention_of(config, type, model.width);
   model.experts = experts_of(config, type, model.inner);
+  model.written = {.rotary = rotary_of(type),
+                   .router = router_of(config, type),
+                   .clamped_experts = type == "gpt_oss",
+                   .norm_scales_wide = type == "gpt_oss"};
   if (model.experts && model.experts->first_layer == 0) model.inner = 0;
   model.sequence = std::min<std::int64_t>(8192, config.number_or("max_position_embeddings", 4096));
   model.source = "config.json";

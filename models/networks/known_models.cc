@@ -51,8 +51,8 @@ Model qwen3(const Dense& d, bool tied) {
 Model qwen3_experts(const Dense& d) {
   Model model = qwen3(d, false);
   model.inner = 0;
-  model.experts =
-      Experts{.count = 128, .per_token = 8, .inner = d.inner, .router = {.normalized = true}};
+  model.experts = Experts{.count = 128, .per_token = 8, .inner = d.inner};
+  model.written.router.normalized = true;
   return model;
 }
 
@@ -60,10 +60,8 @@ Model mixtral(const Dense& d, std::int64_t vocabulary) {
   Model model = llama2(d);
   model.vocabulary = vocabulary;
   model.inner = 0;
-  model.experts = Experts{.count = 8,
-                          .per_token = 2,
-                          .inner = d.inner,
-                          .router = {.normalized = true, .wide_weights = true}};
+  model.experts = Experts{.count = 8, .per_token = 2, .inner = d.inner};
+  model.written.router = {.normalized = true, .wide_weights = true};
   model.source = "mistralai/Mixtral";
   return model;
 }
@@ -75,57 +73,53 @@ Model gpt_oss(const std::string& name, std::int64_t layers, std::int64_t experts
           .width = 2880,
           .vocabulary = 201'088,
           .inner = 0,
-          .norm_scales_wide = true,
           .attention = {.heads = 64,
                         .key_value_heads = 8,
                         .head_dim = 64,
                         .in_bias = true,
                         .out_bias = true,
                         .sinks = true,
-                        .window = 128,
-                        .rotary = Rotary::HalfTables},
-          .experts = Experts{.count = experts,
-                             .per_token = 4,
-                             .inner = 2880,
-                             .biases = true,
-                             .clamped = true,
-                             .router = {.score = Score::SoftmaxOfChosen}},
+                        .window = 128},
+          .experts = Experts{.count = experts, .per_token = 4, .inner = 2880, .biases = true},
+          .written = {.rotary = Rotary::HalfTables,
+                      .router = {.score = Score::SoftmaxOfChosen},
+                      .clamped_experts = true,
+                      .norm_scales_wide = true},
           .sequence = 4096,
           .published = published,
           .source = "openai/gpt-oss"};
 }
 
 Model deepseek_v3() {
-  return {.name = "deepseek_v3",
-          .layers = 61,
-          .width = 7168,
-          .vocabulary = 129'280,
-          .inner = 18'432,
-          .attention = {.heads = 128,
-                        .key_value_heads = 128,
-                        .head_dim = 192,
-                        .rotary = Rotary::Interleaved,
-                        .latent = Latent{.query_rank = 1536,
-                                         .key_value_rank = 512,
-                                         .rope_dim = 64,
-                                         .nope_dim = 128,
-                                         .value_dim = 128}},
-          .experts = Experts{.count = 256,
-                             .per_token = 8,
-                             .inner = 2048,
-                             .shared_inner = 2048,
-                             .first_layer = 3,
-                             .router = {.score = Score::Sigmoid,
-                                        .wide = true,
-                                        .normalized = true,
-                                        .scaled = true,
-                                        .wide_weights = true,
-                                        .groups = 8,
-                                        .groups_chosen = 4,
-                                        .group_best = 2}},
-          .sequence = 4096,
-          .published = 671'026'404'352,
-          .source = "deepseek-ai/DeepSeek-V3 without its multi-token prediction layer"};
+  return {
+      .name = "deepseek_v3",
+      .layers = 61,
+      .width = 7168,
+      .vocabulary = 129'280,
+      .inner = 18'432,
+      .attention = {.heads = 128,
+                    .key_value_heads = 128,
+                    .head_dim = 192,
+                    .latent = Latent{.query_rank = 1536,
+                                     .key_value_rank = 512,
+                                     .rope_dim = 64,
+                                     .nope_dim = 128,
+                                     .value_dim = 128}},
+      .experts =
+          Experts{
+              .count = 256, .per_token = 8, .inner = 2048, .shared_inner = 2048, .first_layer = 3},
+      .written = {.rotary = Rotary::Interleaved,
+                  .router = {.score = Score::Sigmoid,
+                             .wide = true,
+                             .normalized = true,
+                             .scaled = true,
+                             .wide_weights = true,
+                             .groups = 8,
+                             .groups_chosen = 4,
+                             .group_best = 2}},
+      .sequence = 4096,
+      .published = 671'026'404'352,
+      .source = "deepseek-ai/DeepSeek-V3 without its multi-token prediction layer"};
 }
 
 Model deepseek_v2() {
@@ -135,13 +129,10 @@ Model deepseek_v2() {
   model.width = 5120;
   model.vocabulary = 102'400;
   model.inner = 12'288;
-  model.attention.rotary = Rotary::Complex;
-  model.experts = Experts{
-      .count = 160,
-      .per_token = 6,
-      .inner = 1536,
-      .shared_inner = 3072,
-      .first_layer = 1,
+  model.experts =
+      Experts{.count = 160, .per_token = 6, .inner = 1536, .shared_inner = 3072, .first_layer = 1};
+  model.written = {
+      .rotary = Rotary::Complex,
       .router = {
           .wide = true, .scaled = true, .wide_weights = true, .groups = 8, .groups_chosen = 3}};
   model.published = 235'741'434'880;

@@ -325,7 +325,7 @@ class LayerWriter {
       put(rms_norm_lists({.rows = rows,
                           .width = width,
                           .is_of_heads = is_of_heads,
-                          .scales_wide = model_.norm_scales_wide},
+                          .scales_wide = model_.written.norm_scales_wide},
                          {.input = input, .between = between()}));
       return;
     }
@@ -362,10 +362,10 @@ class LayerWriter {
                     .input = model_.attention.normed_heads ? between() : e,
                     .output = between(),
                     .attention = e};
-    put(rotary_lists(model_.attention.rotary, size));
+    put(rotary_lists(model_.written.rotary, size));
     size.heads = key_value_heads();
     size.is_repeated = is_repeated();
-    put(rotary_lists(model_.attention.rotary, size));
+    put(rotary_lists(model_.written.rotary, size));
     const Pass copied{2 * e, Access::Strided};
     backward(queries, {copied});
     backward(keys, {copied});
@@ -594,9 +594,9 @@ class LayerWriter {
                     .input = e,
                     .output = e,
                     .attention = e};
-    put(rotary_lists(model_.attention.rotary, size));
+    put(rotary_lists(model_.written.rotary, size));
     size.heads = 1;
-    put(rotary_lists(model_.attention.rotary, size));
+    put(rotary_lists(model_.written.rotary, size));
     const std::int64_t queries = t * h * key_dim(), rotated = t * h * l.rope_dim;
     forward(queries, {{2 * e, Access::Strided}});
     forward(t * h * l.nope_dim, {{2 * e, Access::Any}});  // into keys, beside
@@ -723,7 +723,7 @@ class LayerWriter {
     if (e.shared_inner > 0 && !is_written_out()) dense("mlp.shared_experts.", e.shared_inner);
     module("mlp.dispatch");
     if (is_written_out()) {
-      put(dispatch_lists(e, routed));
+      put(dispatch_lists(model_, routed));
     } else {  // in the order of their experts: each token is read once, backward its gradients are summed
       move_rows(own + sent, between());
     }
@@ -747,7 +747,7 @@ class LayerWriter {
       module(experts + "gate_up_proj", inner);
       product(rows, 2 * inner, model_.width, {.count = held});
       routed.chosen = rows * held;
-      put(between_experts_lists(e, routed));
+      put(between_experts_lists(model_, routed));
     } else {
       up_projection(experts, rows, inner, held);
       module(experts + "act", inner);
@@ -776,12 +776,12 @@ class LayerWriter {
     norm(own, model_.width);
     operands_ = schedule::Operands::Own;  // the router's
     module("mlp.gate", e.count);
-    if (is_written_out()) put(before_router_lists(e, routed));
+    if (is_written_out()) put(before_router_lists(model_, routed));
     product(own, e.count, model_.width, {.has_bias = e.biases && is_written_out()});
     if (is_written_out()) {
-      put(router_lists(e, routed));
+      put(router_lists(model_, routed));
       sum_gradients(own * model_.width, 1);
-      if (e.router.wide) compute_.dtype = schedule::DType::F32;
+      if (model_.written.router.wide) compute_.dtype = schedule::DType::F32;
     }
     operands_ = job_.precision.products;
   }
@@ -793,7 +793,7 @@ class LayerWriter {
       move_rows(own + routed.chosen, element());
       return residual();
     }
-    const KernelLists combine = combine_lists(e, routed);
+    const KernelLists combine = combine_lists(model_, routed);
     put(combine);
     compute_.needed = compute_.forward.size() - combine.after;
     if (e.shared_inner > 0) {

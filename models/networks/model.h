@@ -27,10 +27,6 @@ struct Latent {
   friend bool operator==(const Latent&, const Latent&) = default;
 };
 
-// How transformers' models rotate queries and keys (kernels=transformers): halves of a head exchanged, each half by tables of its own
-// (gpt-oss), the halves every other number of a row (DeepSeek-V3), pairs as complex numbers (DeepSeek-V2).
-enum class Rotary { Halves, HalfTables, Interleaved, Complex };
-
 struct Attention {
   std::int64_t heads = 0;
   std::int64_t key_value_heads = 0;
@@ -41,15 +37,28 @@ struct Attention {
   // Layers window_first, window_first + window_step, ... see so many tokens only; 0: all layers see the whole sequence.
   std::int64_t window = 0, window_first = 0, window_step = 2;
   bool causal = true;
-  Rotary rotary = Rotary::Halves;
   std::optional<Latent> latent = std::nullopt;
   friend bool operator==(const Attention&, const Attention&) = default;
 };
 
+// A mixture of experts in place of the feed-forward network of the layers from `first_layer` on.
+struct Experts {
+  std::int64_t count = 0;
+  std::int64_t per_token = 0;
+  std::int64_t inner = 0;         // of one expert
+  std::int64_t shared_inner = 0;  // of the experts that see every token, together
+  bool biases = false;            // in the router and in the experts
+  std::int64_t first_layer = 0;
+  friend bool operator==(const Experts&, const Experts&) = default;
+};
+
+// How queries and keys are rotated: halves of a head exchanged, each half by tables of its own (gpt-oss), the halves every other number
+// of a row (DeepSeek-V3), pairs as complex numbers (DeepSeek-V2).
+enum class Rotary { Halves, HalfTables, Interleaved, Complex };
+
 // How a router makes weights of its scores: all of them by a softmax, each by a sigmoid, the chosen ones by a softmax.
 enum class Score { Softmax, Sigmoid, SoftmaxOfChosen };
 
-// What transformers' routers do (kernels=transformers).
 struct Router {
   Score score = Score::Softmax;
   bool wide = false;          // its product is in f32
@@ -61,17 +70,14 @@ struct Router {
   friend bool operator==(const Router&, const Router&) = default;
 };
 
-// A mixture of experts in place of the feed-forward network of the layers from `first_layer` on.
-struct Experts {
-  std::int64_t count = 0;
-  std::int64_t per_token = 0;
-  std::int64_t inner = 0;         // of one expert
-  std::int64_t shared_inner = 0;  // of the experts that see every token, together
-  bool biases = false;            // in the router and in the experts
-  bool clamped = false;           // gate and up are, before they are multiplied (gpt-oss)
-  std::int64_t first_layer = 0;
+// How transformers writes what shapes do not say (kernels=transformers).
+struct Written {
+  Rotary rotary = Rotary::Halves;
   Router router = {};
-  friend bool operator==(const Experts&, const Experts&) = default;
+  bool clamped_experts = false;   // gate and up are, before they are multiplied (gpt-oss)
+  bool norm_scales_wide = false;  // norms multiply by their weight in f32 (gpt-oss)
+  bool dropout = false;           // some is trained with, whose kernels nothing counts
+  friend bool operator==(const Written&, const Written&) = default;
 };
 
 enum class Norm { Rms, Layer };  // Layer has a bias
@@ -93,14 +99,13 @@ struct Model {
   bool gelu_new = false;  // the activation is written out in eight operators (transformers)
   // GPT-2's modules and their names: one gives queries, keys and values, also where nothing is fused.
   bool joined_qkv = false;
-  bool dropout = false;        // it trains with some, which nothing counts
   bool tied = false;           // the output layer is the embedding
   std::int64_t positions = 0;  // learned; 0: rotary
   Norm norm = Norm::Rms;
-  bool norm_scales_wide = false;  // times its weight in f32 (transformers' gpt-oss)
   Attention attention;
   std::optional<Experts> experts = std::nullopt;
   std::optional<Patches> patches = std::nullopt;
+  Written written = {};
   std::int64_t sequence = 4096;  // where a job does not say
   std::int64_t published = 0;    // number of parameters; 0: unknown
   std::string source = {};

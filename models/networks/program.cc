@@ -490,7 +490,7 @@ void note_kernels(const Job& job, std::vector<std::string>& notes) {
     notes.emplace_back(
         "kernels=transformers: with ep, what a rank does to sort the tokens of others is left out");
   }
-  if (m.dropout) notes.emplace_back("dropout: its kernels are left out");
+  if (m.written.dropout) notes.emplace_back("dropout: its kernels are left out");
 }
 
 }  // namespace

@@ -165,7 +165,7 @@ KernelLists positions_lists(const Model& model, const BatchSize& batch) {
   if (a.sinks && has_whole) mask(forward, batch, false, true);
   if (has_windows && (a.sinks || a.window < s)) mask(forward, batch, true, a.sinks);
   if (model.positions == 0)
-    tables(forward, a.rotary, a.latent ? a.latent->rope_dim : a.head_dim, batch);
+    tables(forward, model.written.rotary, a.latent ? a.latent->rope_dim : a.head_dim, batch);
   return lists;
 }
 
@@ -226,11 +226,11 @@ KernelLists scores_lists(const ScoresSize& size) {
   return lists;
 }
 
-KernelLists before_router_lists(const Experts& experts, const RoutedSize& size) {
+KernelLists before_router_lists(const Model& model, const RoutedSize& size) {
   KernelLists lists;
-  if (!experts.router.wide || size.element == kWide) return lists;
+  if (!model.written.router.wide || size.element == kWide) return lists;
   const std::int64_t e = size.element;
-  for (const std::int64_t n : {size.rows * size.width, experts.count * size.width}) {
+  for (const std::int64_t n : {size.rows * size.width, model.experts->count * size.width}) {
     Passes(lists.forward)((e + kWide) * n, Widened);
     Passes(lists.backward)((kWide + e) * n, Plain);
   }
@@ -265,10 +265,10 @@ void normalize(Passes& forward, Passes& backward, std::int64_t rows, std::int64_
 
 }  // namespace
 
-KernelLists router_lists(const Experts& experts, const RoutedSize& size) {
-  const Router& router = experts.router;
+KernelLists router_lists(const Model& model, const RoutedSize& size) {
+  const Router& router = model.written.router;
   const std::int64_t e = size.element, rows = size.rows;
-  const std::int64_t all = rows * experts.count, chosen = size.chosen;
+  const std::int64_t all = rows * model.experts->count, chosen = size.chosen;
   KernelLists lists;
   Passes forward(lists.forward), backward(lists.backward);
   if (router.score == Score::SoftmaxOfChosen) {
@@ -280,8 +280,9 @@ KernelLists router_lists(const Experts& experts, const RoutedSize& size) {
   const bool is_sigmoid = router.score == Score::Sigmoid;
   if (is_cast) forward((e + kWide) * all, Widened);
   forward(8 * all, Plain);
-  if (is_sigmoid) forward(8 * all + e * experts.count, Rows);  // a bias that no gradient meets
-  if (router.groups > 0) choose_groups(forward, router, rows, experts.count);
+  if (is_sigmoid)
+    forward(8 * all + e * model.experts->count, Rows);  // a bias that no gradient meets
+  if (router.groups > 0) choose_groups(forward, router, rows, model.experts->count);
   forward(4 * all + 12 * chosen);
   if (is_sigmoid) forward(16 * chosen);
   if (router.scaled) backward(8 * chosen, Plain);
@@ -299,8 +300,8 @@ KernelLists router_lists(const Experts& experts, const RoutedSize& size) {
 namespace {
 
 // Bytes of an element of the weights of what experts give.
-std::int64_t weight_size(const Experts& experts, const RoutedSize& size) {
-  return experts.router.wide_weights ? kWide : size.element;
+std::int64_t weight_size(const Model& model, const RoutedSize& size) {
+  return model.written.router.wide_weights ? kWide : size.element;
 }
 
 // Each row's bias by its expert, added to what a product gives.
@@ -321,8 +322,8 @@ void mask_rows(Passes& list, const RoutedSize& size, std::int64_t columns, bool 
 
 }  // namespace
 
-KernelLists dispatch_lists(const Experts& experts, const RoutedSize& size) {
-  const std::int64_t e = size.element, w = weight_size(experts, size);
+KernelLists dispatch_lists(const Model& model, const RoutedSize& size) {
+  const std::int64_t e = size.element, w = weight_size(model, size);
   const std::int64_t n = size.chosen;
   const std::int64_t tokens = e * size.rows * size.width, all = e * n * size.width;
   KernelLists lists;
@@ -339,15 +340,15 @@ KernelLists dispatch_lists(const Experts& experts, const RoutedSize& size) {
   return lists;
 }
 
-KernelLists between_experts_lists(const Experts& experts, const RoutedSize& size) {
+KernelLists between_experts_lists(const Model& model, const RoutedSize& size) {
   const std::int64_t e = size.element, n = size.chosen;
   const std::int64_t one = n * size.inner, all = e * one;
   KernelLists lists;
   Passes forward(lists.forward), backward(lists.backward);
-  if (experts.biases) expert_bias(forward, backward, size, n, 2 * size.inner);
+  if (model.experts->biases) expert_bias(forward, backward, size, n, 2 * size.inner);
   mask_rows(forward, size, 2 * size.inner);
   mask_rows(backward, size, 2 * size.inner);
-  if (!experts.clamped) {
+  if (!model.written.clamped_experts) {
     forward(2 * all, Strided)(3 * all, Strided);
     backward(3 * all, Plain)(3 * all, Strided)(3 * all, Strided)(4 * all, Plain);
     return lists;
@@ -365,15 +366,15 @@ KernelLists between_experts_lists(const Experts& experts, const RoutedSize& size
   return lists;
 }
 
-KernelLists combine_lists(const Experts& experts, const RoutedSize& size) {
-  const std::int64_t e = size.element, w = weight_size(experts, size);
+KernelLists combine_lists(const Model& model, const RoutedSize& size) {
+  const std::int64_t e = size.element, w = weight_size(model, size);
   const std::int64_t n = size.chosen, width = size.width;
   const std::int64_t all = n * width, tokens = size.rows * width;
   const bool is_wide = w > e;
   const Access by_row = w == kWide ? Rows : Columns;
   KernelLists lists;
   Passes forward(lists.forward), backward(lists.backward);
-  if (experts.biases) expert_bias(forward, backward, size, n, width);
+  if (model.experts->biases) expert_bias(forward, backward, size, n, width);
   mask_rows(forward, size, width);
   forward((e + w) * all + w * n, by_row);
   forward(kIndex * n)(4 * kIndex * n)(2 * w * all + kIndex * n, Gathered);  // in order again

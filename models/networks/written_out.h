@@ -61,6 +61,7 @@ KernelLists scores_lists(const ScoresSize& size);
 // Keys and values repeated for all heads of queries, where attention takes a mask.
 KernelLists repeat_lists(const ScoresSize& size);
 
+// REQUIRES of what follows: the model has experts.
 // What experts take and choose: `rows` tokens of `width`, of which each meets `per_token` of all experts, `chosen` rows together, or as
 // many as arrive at the `held` ones of this rank.
 struct RoutedSize {
@@ -68,11 +69,11 @@ struct RoutedSize {
   std::int64_t element = 2;
 };
 // Behind the router's product: scores, the chosen, their weights. `before` it: casts where it is in f32.
-KernelLists before_router_lists(const Experts& experts, const RoutedSize& size);
-KernelLists router_lists(const Experts& experts, const RoutedSize& size);
+KernelLists before_router_lists(const Model& model, const RoutedSize& size);
+KernelLists router_lists(const Model& model, const RoutedSize& size);
 // Sorted by expert, ahead of the products; between them (clamped and biased ones, too); behind them, back in order and summed.
-KernelLists dispatch_lists(const Experts& experts, const RoutedSize& size);
-KernelLists between_experts_lists(const Experts& experts, const RoutedSize& size);
-KernelLists combine_lists(const Experts& experts, const RoutedSize& size);
+KernelLists dispatch_lists(const Model& model, const RoutedSize& size);
+KernelLists between_experts_lists(const Model& model, const RoutedSize& size);
+KernelLists combine_lists(const Model& model, const RoutedSize& size);
 
 }  // namespace dovetail::jobs
