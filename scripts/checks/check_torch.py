@@ -694,6 +694,24 @@ def check_accesses():
     tool("explore", "--workload", str(FOLDER / "passes-0.json"), "--cluster", "h100x8", "--json")
 
 
+class Masked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(16, 16, bias=False)
+
+    def forward(self, x):
+        return self.linear(x).masked_fill(x > 0, 0.0) + torch.zeros_like(x)
+
+
+def check_copies():
+    """Forward: x > 0; masked_fill's copy, and the fill of that with a mask of bytes; zeros, of which nothing is read; the sum."""
+    program = dovetail_torch.describe(Masked(), torch.zeros(8, 16))
+    sizes = sorted(one["traffic_bytes"] for one in kernels_of(program, "forward") if one["kind"] == "memory")
+    floats = 8 * 16 * 4
+    check(sizes == sorted([floats + floats // 4, 2 * floats, 2 * floats + floats // 4, floats, 3 * floats]),
+          f"bytes of what is masked and filled: {sizes}")
+
+
 def check_description():
     model, path = Adapted(), FOLDER / f"described-{RANK}.json"
     before = copy.deepcopy(model.state_dict())
@@ -701,6 +719,7 @@ def check_description():
     check(same(before.values(), model.state_dict().values()) and "forward" not in vars(model), "the module stays as it was")
     check(json.loads(path.read_text()) == program, "the file has what is returned")
     check_accesses()
+    check_copies()
     names = [tensor["name"] for tensor in program["tensors"] if tensor["kind"] == "parameter"]
     check(names == [name for name, _ in model.named_parameters()], f"every parameter once, frozen and tied ones too: {names}")
     reduced = [one["gradient"] for one in program["reductions"]]

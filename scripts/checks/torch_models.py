@@ -117,7 +117,9 @@ class Llama(nn.Module):
 
     def forward(self, tokens):
         x = self.model.embed_tokens(tokens)
-        angles = torch.arange(tokens.shape[1], device=x.device)[:, None] * torch.ones(self.head, device=x.device)
+        positions = torch.arange(tokens.shape[1], device=x.device, dtype=torch.float32)
+        angles = positions[:, None] @ torch.ones(1, self.head // 2, device=x.device)
+        angles = torch.cat((angles, angles), -1)
         for layer in self.model.layers:
             x = layer(x, cosine=angles.cos().to(x.dtype), sine=angles.sin().to(x.dtype))
         return self.lm_head(self.model.norm(x))
