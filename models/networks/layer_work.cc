@@ -634,6 +634,7 @@ class LayerWriter {
   void inner_products() {
     const std::int64_t samples = job_.batch.micro, sequence = job_.batch.sequence;
     const ScoresSize size{.samples = samples,
+                          .queries = sequence / layout_.cp,
                           .sequence = sequence,
                           .heads = heads(),
                           .key_value_heads = key_value_heads(),

@@ -201,28 +201,28 @@ KernelLists repeat_lists(const ScoresSize& size) {
 }
 
 KernelLists scores_lists(const ScoresSize& size) {
-  const std::int64_t e = size.element, s = size.sequence, d = size.width;
+  const std::int64_t e = size.element, q = size.queries, s = size.sequence, d = size.width;
   const std::int64_t heads = size.samples * size.heads;
-  const std::int64_t rows = heads * s;
+  const std::int64_t rows = heads * q;
   const std::int64_t all = e * rows * s, wider = e * rows * (s + 1);  // bytes; with a sink a row
   const std::int64_t given = e * rows * d;
-  const std::int64_t positions = size.samples * s * s * e;
+  const std::int64_t positions = size.samples * q * s * e;
   KernelLists lists = repeat_lists(size);
   Passes forward(lists.forward), backward(lists.backward);
-  forward.product({.m = s, .n = s, .k = d, .count = heads});
+  forward.product({.m = q, .n = s, .k = d, .count = heads});
   forward(2 * all, Plain)(2 * all + positions, Columns)(all + size.heads * e + wider, Strided);
   forward(wider + (e + kIndex) * rows)(2 * wider + e * rows, Columns)(2 * wider, Plain);
-  forward.product({.m = s, .n = d, .k = s, .count = heads});
+  forward.product({.m = q, .n = d, .k = s, .count = heads});
   forward(2 * given, Strided);
   if (size.samples > 1) backward(2 * given, Strided);
-  backward.product({.m = s, .n = d, .k = s, .count = heads});
-  backward.product({.m = s, .n = s, .k = d, .count = heads});
+  backward.product({.m = s, .n = d, .k = q, .count = heads});
+  backward.product({.m = q, .n = s, .k = d, .count = heads});
   slice_backward(backward, wider, all);
   backward(3 * wider, Plain)(2 * wider, Plain)(wider + e * rows, SumRows)(wider, Filled);
   backward(2 * wider + (kIndex + e) * rows)(3 * wider, Plain);
   backward(e * rows + e * size.heads, SumRows)(2 * all, Strided);
-  backward.product({.m = d, .n = s, .k = s, .count = heads});
-  backward.product({.m = s, .n = d, .k = s, .count = heads});
+  backward.product({.m = d, .n = s, .k = q, .count = heads});
+  backward.product({.m = q, .n = d, .k = s, .count = heads});
   return lists;
 }
 

@@ -54,7 +54,9 @@ KernelLists rotary_lists(Rotary rotary, const RotarySize& size);
 
 // Attention's scores written out, behind the repetition of keys and values for their queries: with products, with sinks.
 struct ScoresSize {
-  std::int64_t samples = 1, sequence = 1, heads = 1, key_value_heads = 1, width = 64;
+  std::int64_t samples = 1, queries = 1,
+               sequence = 1;  // positions of a sample that ask, and that are seen
+  std::int64_t heads = 1, key_value_heads = 1, width = 64;
   std::int64_t element = 2;
 };
 KernelLists scores_lists(const ScoresSize& size);
