@@ -217,6 +217,42 @@ TEST(JobProgramTest, ExpertsDispatchAndCombine) {
   EXPECT_EQ(owed.at("edp"), 3 * 32);
 }
 
+// Bytes of rows that are picked by index, in one op.
+std::int64_t moved(const Program& program, const std::string& op_name) {
+  const auto op = std::ranges::find(program.ops, op_name, &schedule::Op::name);
+  std::int64_t sum = 0;
+  for (const schedule::Kernel& kernel : schedule::kernels_of(op->work)) {
+    const auto* memory = std::get_if<schedule::MemoryWork>(&kernel);
+    if (memory != nullptr && memory->access == schedule::Access::Gathered)
+      sum += memory->bytes.count();
+  }
+  return sum;
+}
+
+TEST(JobProgramTest, TokensAreReadOnceAndWrittenForEachOfTheirExperts) {
+  // 1,024 tokens of 4,096 bf16, two experts each: one row read and two written; back two and one. With ep=4 each rank holds two
+  // experts and sorts what arrives, 2,048 rows read and written, ahead of its products and behind them.
+  constexpr std::int64_t kRow = 4096 * 2;
+  const Program alone = program_of(shortened("mixtral_8x7b:seq=1024,gbs=1"));
+  const Program spread = program_of(shortened("mixtral_8x7b:ep=4,dp=4,seq=1024,gbs=4"));
+  for (const Program& program : {alone, spread}) {
+    EXPECT_EQ(moved(program, "model.layers.0.mlp.gate.forward"), 3 * 1024 * kRow);
+    EXPECT_EQ(moved(program, "model.layers.0.mlp.sum.forward"), 3 * 1024 * kRow);
+    EXPECT_EQ(moved(program, "model.layers.0.mlp.sum.backward"), 3 * 1024 * kRow);
+  }
+  EXPECT_EQ(moved(alone, "model.layers.0.mlp.experts.forward"), 0);
+  EXPECT_EQ(moved(spread, "model.layers.0.mlp.experts.forward"), 2 * 2 * 2048 * kRow);
+}
+
+TEST(JobProgramTest, ContextParallelRanksWriteTheScoresOfTheirOwnQueries) {
+  const auto written = [](const std::string& text) {
+    return flop(program_of(shortened(text)), Phase::Forward);
+  };
+  const std::string job = "gpt_oss_20b:seq=1024,gbs=1,kernels=transformers";
+  // Of one rank half; the product of positions and frequencies is whole on each.
+  EXPECT_NEAR(written(job + ",cp=2") / written(job), 0.5, 1e-4);
+}
+
 std::vector<schedule::Op> sums_of_ties(const Program& program) {
   std::vector<schedule::Op> sums;
   for (const schedule::Op& op : program.ops) {
