@@ -747,6 +747,7 @@ class LayerWriter {
     if (is_written_out()) {
       module(experts + "gate_up_proj", inner);
       product(rows, 2 * inner, model_.width, {.count = held});
+      module(experts + "act", inner);
       routed.chosen = rows * held;
       put(between_experts_lists(model_, routed));
     } else {

@@ -201,8 +201,9 @@ TEST(ZooWorkTest, MultipliesF32InTensorCores) {
 // 512 tokens x 2 of 8 experts: 128 rows each, in one product of all.
 TEST(ZooWorkTest, SendsAQuarterOfTheTokensToEachExpertOfMixtral) {
   const Program program = zoo_program("mixtral_8x7b", {.batch = 1, .sequence = 512});
-  const Op& op = op_named(program, "model.layers.0.mlp.experts.gate_proj.forward");
-  EXPECT_EQ(std::get<GemmWork>(op.work), in_tf32({.m = 128, .n = 14336, .k = 4096, .count = 8}));
+  const Op& op = op_named(program, "model.layers.0.mlp.experts.gate_up_proj.forward");
+  EXPECT_EQ(std::get<GemmWork>(op.work),
+            in_tf32({.m = 128, .n = 2 * 14336, .k = 4096, .count = 8}));
 }
 
 // conv1 of ResNet: 112 x 112 pixels of 64 channels from windows of 3 x 7 x 7, which overlap: all of the image is read once. A window of one
