@@ -381,7 +381,7 @@ TEST_F(EditedPlans, ArePredictedOrRefused) {
              });
   }
   std::filesystem::remove(path);
-  EXPECT_GT(answered_, jobs_to_draw() / 50);
+  EXPECT_GT(answered_, jobs_to_draw() / 100);
   EXPECT_GT(refused_, jobs_to_draw() / 50);
 }
 
