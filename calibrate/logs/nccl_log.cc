@@ -112,6 +112,7 @@ std::optional<std::uint64_t> hex_after(std::string_view text, std::string_view k
 struct Choice {
   std::string algorithm{}, protocol{};
   std::optional<double> us{};
+  friend bool operator==(const Choice&, const Choice&) = default;
 };
 struct ChoiceKey {
   std::string name{};
@@ -146,6 +147,8 @@ class LogReader {
   void line(std::string_view raw) {
     std::string storage;
     std::string_view text = plain(raw, storage);
+    is_of_ras_ =
+        is_of_ras_ || text.starts_with("Job summary") || contains(text, "\"nccl_version\"");
     if (const std::optional<LibraryVersion> version = library_version(text)) {
       ++lines_;
       log_.nccl = printable(version->version);
@@ -166,11 +169,7 @@ class LogReader {
   }
 
   CollectiveLog finish(const std::string& name) {
-    if (lines_ == 0) {
-      throw InputError(name +
-                       ": no line of NCCL's log (expected \"... NCCL INFO ...\"; run the job "
-                       "with NCCL_DEBUG=INFO)");
-    }
+    refuse_nothing(name);
     log_.tool = log_.library + "'s log";
     communicators_ = communicators_of(members_);
     leave_out_never_completed();
@@ -186,6 +185,29 @@ class LogReader {
   }
 
  private:
+  // Throws InputError where there is nothing to tell.
+  void refuse_nothing(const std::string& name) const {
+    const bool tells = !members_.empty() || !choices_.empty() || !pending_.empty();
+    if (tells) return;
+    const std::string way =
+        "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING and take its log";
+    if (is_of_ras_) {
+      throw InputError(
+          name +
+          ": ncclras tells the state of communicators, and of no collective its size or time; " +
+          way + "; which ranks hang in what, dovetail import flight-recorder tells");
+    }
+    if (lines_ == 0) {
+      throw InputError(name +
+                       ": no line of NCCL's log (expected \"... NCCL INFO ...\"; run the job "
+                       "with NCCL_DEBUG=INFO)");
+    }
+    if (network_.empty()) {
+      throw InputError(name + ": lines of " + log_.library +
+                       " and no communicator, collective or choice among them; " + way);
+    }
+  }
+
   static bool contains(std::string_view text, std::string_view part) {
     return text.find(part) != std::string_view::npos;
   }
@@ -480,18 +502,28 @@ class LogReader {
     }
   }
 
+  // Sizes in a row for which it chose the same are one line: "AllReduce of 16 MiB to 104 MiB: algorithm RING".
   void tell_choices() {
     constexpr std::size_t kShown = 64;
     std::size_t told = 0;
-    for (const auto& [key, choice] : choices_) {
-      if (++told > kShown) break;
+    for (auto first = choices_.begin(); first != choices_.end() && told < kShown; ++told) {
+      const auto& [key, choice] = *first;
+      auto last = first;
+      auto next = std::next(first);
+      while (next != choices_.end() && next->first.name == key.name && next->second == choice) {
+        last = next++;
+      }
       const std::string what = key.name.empty() ? "a collective" : key.name;
+      const std::string smallest = to_string(Bytes(key.bytes));
+      const std::string largest = to_string(Bytes(last->first.bytes));
       log_.read.push_back(
-          what + " of " + to_string(Bytes(key.bytes)) + ": algorithm " + choice.algorithm +
+          what + " of " + smallest + (largest == smallest ? "" : " to " + largest) +
+          ": algorithm " + choice.algorithm +
           (choice.protocol.empty() ? "" : ", protocol " + choice.protocol) +
           (choice.us
                ? ", " + to_string(from_us(std::clamp(*choice.us, 0.0, 1e12))) + " by NCCL's model"
                : ""));
+      first = next;
     }
   }
 
@@ -587,6 +619,7 @@ class LogReader {
   std::map<std::string, std::pair<NcclCall, std::int64_t>> last_call_;  // by process; ranks
   std::map<ChoiceKey, Choice> choices_;
   std::vector<NcclCommunicator> communicators_;
+  bool is_of_ras_ = false;  // a report of NCCL's RAS client
   std::string network_;
   std::optional<std::int64_t> trees_;  // the largest message that goes over trees
 };

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/logs/flight_recorder.h"
 
+#include "base/file.h"
 #include "tests/support/errors.h"
 
 #include <gmock/gmock.h>
@@ -149,6 +150,18 @@ TEST(FlightRecorderTest, TakesGroupsThatAgreeTogether) {
   ASSERT_EQ(log.samples.size(), 2u);
   EXPECT_EQ(log.samples[0].nodes, std::nullopt);
   EXPECT_EQ(std::get<0>(tables_of(log.samples).at(0).times).at(0).isolated, from_us(120));
+}
+
+// Two ranks of one H100, PyTorch 2.11 with NCCL 2.28.9 (h100/README.md): DDP's four buckets again and again, none timed.
+TEST(FlightRecorderTest, ReadsADumpOfNccl) {
+  const std::string folder = DOVETAIL_SOURCE_DIR "/tests/calibrate/logs/h100/flight-rank";
+  const CollectiveLog log = read_dumps(read_file(folder + "0.json"), read_file(folder + "1.json"));
+  EXPECT_EQ(log.nccl, "2.28.9");
+  EXPECT_THAT(log.read,
+              Contains("the job repeats 4 collectives: all-reduce 16 MiB, all-reduce 28.1 "
+                       "MiB, all-reduce 28.1 MiB, all-reduce 32 MiB"));
+  EXPECT_THAT(log.samples, IsEmpty());
+  EXPECT_THAT(log.left_out, Contains(HasSubstr("52 entries without duration_ms")));
 }
 
 TEST(FlightRecorderTest, ReadsNumbersInQuotesAndWhatIsNone) {

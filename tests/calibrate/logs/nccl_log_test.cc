@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "calibrate/logs/nccl_log.h"
 
+#include "base/file.h"
 #include "tests/support/errors.h"
 
 #include <gmock/gmock.h>
@@ -335,6 +336,43 @@ TEST(NcclLogTest, ReadsTheChoicesOfEveryVersion) {
   EXPECT_THAT(
       read_text(of_rank(0, "AllGather [Copy Engine]: 1048576 Bytes -> cudaMemcpyBatchAsync")).read,
       Contains("AllGather of 1 MiB: algorithm cudaMemcpyBatchAsync"));
+}
+
+// What `ncclras` and `ncclras -f json` print (NCCL's user guide, RAS): versions and states, and nothing that plans use.
+TEST(NcclLogTest, RefusesWhatNcclrasPrintsWithTheWay) {
+  for (const std::string text :
+       {"NCCL version 2.28.7 compiled with CUDA 13.0\nCUDA runtime version 13000, driver version "
+        "13000\n\n"
+        "Job summary\n===========\n\n  Nodes  Processes         GPUs  Processes     GPUs\n"
+        "(total)   per node  per process    (total)  (total)\n      4          8            1      "
+        "   32       32\n\n"
+        "Communicators... (0.00s)\n=============\n\n"
+        "Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors\n"
+        "    0         1         4         8        32        32   RUNNING      OK\n",
+        "{\n  \"nccl_version\": \"2.28.7\",\n  \"communicators\": []\n}\n"}) {
+    EXPECT_THAT(error_of([&] { read_text(text); }),
+                HasSubstr("ncclras tells the state of communicators"));
+    EXPECT_THAT(error_of([&] { read_text(text); }),
+                HasSubstr("NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING"));
+  }
+  EXPECT_THAT(
+      error_of([] { read_text("NCCL version 2.28.3+cuda13.0\n" + info("Bootstrap: Using eth0")); }),
+      HasSubstr("no communicator, collective or choice"));
+  // A log in which somebody also ran ncclras is read.
+  EXPECT_THAT(read_text("Job summary\n" + kCommunicator).read,
+              Contains(HasSubstr("1 communicator of 16 ranks")));
+}
+
+// Two ranks of one H100 over sockets, PyTorch 2.11 (h100/README.md): sizes for which it chose alike are one line.
+TEST(NcclLogTest, ReadsALogOfPyTorch) {
+  const CollectiveLog log =
+      read_text(read_file(DOVETAIL_SOURCE_DIR "/tests/calibrate/logs/h100/nccl-rank0.log"));
+  EXPECT_EQ(log.nccl, "2.28.9+cuda13.0");
+  EXPECT_THAT(log.read, Contains("network: Socket"));
+  EXPECT_THAT(log.read,
+              Contains(HasSubstr("1 communicator of 2 ranks on 2 nodes, seen from 1 rank")));
+  EXPECT_THAT(log.read, Contains("AllReduce of 4 B to 104 MiB: algorithm RING, protocol SIMPLE"));
+  EXPECT_TRUE(log.is_model);
 }
 
 TEST(NcclLogTest, RefusesATextWithoutALineOfNccl) {

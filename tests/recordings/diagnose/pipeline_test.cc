@@ -353,6 +353,9 @@ TEST(WhatIfTest, NoChangeGivesMoreThanItsCauseOnKeptTraces) {
            {"fsdp2", 2}, {"hsdp", 4}, {"pp", 2}, {"tp", 4}}) {
     expect_within_causes(testing::gloo_job(way, ranks), way);
   }
+  for (const std::string name : {"eager", "compiled", "ddp-one", "ddp", "fsdp2"}) {
+    expect_within_causes(testing::h100_job(name), name);
+  }
   for (const std::string name :
        {"cuda-sync-multi-stream", "gpu-user-annotation", "rocm-mi250-toy", "uint64-args",
         "reported/weights-to-host", "reported/two-steps-apart", "reported/steps-missing"}) {

@@ -36,6 +36,16 @@ inline imports::JobTrace gloo_job(const std::string& way, std::size_t ranks) {
   return imports::load_job(files, {});
 }
 
+// Of one H100 (traces/README.md): "eager", "compiled", "ddp-one" of one rank, "ddp", "fsdp2" of two.
+inline imports::JobTrace h100_job(const std::string& name) {
+  if (name != "ddp" && name != "fsdp2") {
+    return imports::load_job({trace_file("h100/" + name + ".json.gz")}, {});
+  }
+  return imports::load_job({trace_file("h100/" + name + "-rank0.json.gz"),
+                            trace_file("h100/" + name + "-rank1.json.gz")},
+                           {});
+}
+
 inline imports::KinetoTrace read_text(const std::string& text) {
   return imports::read_kineto(imports::ByteSource::memory("trace.json", text, {}));
 }
