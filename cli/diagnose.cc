@@ -19,6 +19,7 @@
 #include "base/statistics.h"
 #include "cli/answer.h"
 #include "cli/diagnose_json.h"
+#include "cli/flags.h"
 #include "cli/import.h"
 #include "cli/outputs.h"
 #include "cli/result_pages.h"
@@ -306,7 +307,9 @@ void print_host(std::ostream& out, const JobTrace& job, const Diagnosis& diagnos
     return std::get<Duration>(row.cells[1].value()) <= Duration{};
   });
   print_table(out, table);
-  for (const std::string& line : host_lines(host)) print_text(out, line);
+  for (const std::string& line : host_lines(diagnosis.ranks.front(), diagnosis.unprofiled_step)) {
+    print_text(out, line);
+  }
 }
 
 // The rank whose step the replay misses most.
@@ -423,9 +426,8 @@ void print_what_ifs(std::ostream& out, const Diagnosis& diagnosis, const Detail&
   print_table(
       out, table_of<MostOf>(
                {{{"", "rank change"},
-                 [](const MostOf& row) {
-                   return std::to_string(row.rank) + " " +
-                          std::string(to_string(row.what_if.change));
+                 [&diagnosis](const MostOf& row) {
+                   return std::to_string(row.rank) + " " + in_words(row.what_if.change, diagnosis);
                  }},
                 {{"", "gain", Unit::Milliseconds, {3}},
                  [](const MostOf& row) { return row.what_if.gain.middle; }},
@@ -490,7 +492,21 @@ JobTrace load_traces(const std::vector<std::string>& files, const imports::JobOp
   return *std::move(traces.value);
 }
 
+namespace {
+
+std::optional<Duration> measured_step(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  const Duration step = time_of_flag("--unprofiled-step", text);
+  if (step <= Duration{}) {
+    throw InputError("--unprofiled-step: expected a time above 0, found \"" + text + "\"");
+  }
+  return step;
+}
+
+}  // namespace
+
 void diagnose(const DiagnoseOptions& options, std::ostream& out) {
+  const std::optional<Duration> unprofiled_step = measured_step(options.unprofiled_step);
   const frameworks::Framework& framework =
       frameworks::parse_framework("--framework", options.framework, frameworks::has_settings);
   const imports::TraceFiles found = imports::find_traces(options.files);
@@ -504,7 +520,7 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
   wanted.join.collective_patterns = options.collective_patterns;
   wanted.join.step = options.step;
   const JobTrace job = load_traces(traces, wanted);
-  Diagnosis diagnosis = diagnose::diagnose(job, framework);
+  Diagnosis diagnosis = diagnose::diagnose(job, framework, unprofiled_step);
   diagnosis.notes.insert(diagnosis.notes.begin(), found.notes.begin(), found.notes.end());
   std::string json = diagnosis_json(job, diagnosis);
   std::vector<NewFile> files;

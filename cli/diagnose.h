@@ -21,8 +21,9 @@ struct DiagnoseOptions {
   std::vector<std::string> files;
   std::string framework = "torch";  // whose settings to name
   std::vector<std::string> collective_patterns;
-  std::string step;   // name of the annotations around steps
-  std::string trace;  // Perfetto file to write
+  std::string step;             // name of the annotations around steps
+  std::string unprofiled_step;  // "15ms"; empty: nobody measured it
+  std::string trace;            // Perfetto file to write
   Detail detail;
   DocumentOptions document;
   PageOptions page;

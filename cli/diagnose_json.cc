@@ -80,7 +80,7 @@ ordered_json named_json(const std::vector<diagnose::NamedTime>& times) {
   return array;
 }
 
-ordered_json host_json(const diagnose::HostTime& host) {
+ordered_json host_json(const diagnose::HostTime& host, const diagnose::RecordingCost& recording) {
   ordered_json parts = ordered_json::array();
   for (std::size_t p = 0; p < diagnose::kHostParts; ++p) {
     const diagnose::HostPartTime& part = host.parts[p];
@@ -103,12 +103,13 @@ ordered_json host_json(const diagnose::HostTime& host) {
           {"operators", named_json(host.operators)},
           {"annotations", named_json(host.annotations)},
           {"pauses", std::move(pauses)},
-          {"events", host.events},
-          {"recording_low_us", to_us(host.profiler_low)},
-          {"recording_high_us", to_us(host.profiler_high)}};
+          {"events", recording.operators + recording.calls},
+          {"recording_low_us", to_us(recording.a_step().low)},
+          {"recording_high_us", to_us(recording.a_step().high)}};
 }
 
-ordered_json rank_json(const JobTrace& job, const RankDiagnosis& rank, std::size_t r) {
+ordered_json rank_json(const JobTrace& job, const Diagnosis& diagnosis, std::size_t r) {
+  const RankDiagnosis& rank = diagnosis.ranks[r];
   // Without GPU work that can be read nothing was measured.
   if (job.ranks[r].line.works.empty()) {
     return {{"rank", rank.rank},
@@ -125,7 +126,7 @@ ordered_json rank_json(const JobTrace& job, const RankDiagnosis& rank, std::size
     steps.push_back(step_json(job, rank, r, s));
   ordered_json what_ifs = ordered_json::array();
   for (const diagnose::WhatIf& what_if : rank.forecast.what_ifs) {
-    ordered_json entry = {{"change", std::string(to_string(what_if.change))}};
+    ordered_json entry = {{"change", in_words(what_if.change, diagnosis)}};
     entry.update(gain_json(what_if.gain));
     what_ifs.push_back(std::move(entry));
   }
@@ -145,7 +146,7 @@ ordered_json rank_json(const JobTrace& job, const RankDiagnosis& rank, std::size
           {"workload", std::move(workload)},
           {"contention",
            {{"kernels_compared", rank.contention.kernels}, {"factor", rank.contention.factor()}}},
-          {"host", host_json(rank.host)},
+          {"host", host_json(rank.host, rank.recording)},
           {"steps", std::move(steps)},
           {"what_ifs", std::move(what_ifs)}};
 }
@@ -224,7 +225,7 @@ Table finding_table(const Diagnosis& diagnosis) {
 std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis) {
   ordered_json ranks = ordered_json::array();
   for (std::size_t r = 0; r < diagnosis.ranks.size(); ++r) {
-    ranks.push_back(rank_json(job, diagnosis.ranks[r], r));
+    ranks.push_back(rank_json(job, diagnosis, r));
   }
   ordered_json late = ordered_json::array();
   for (const diagnose::LateRank& entry : diagnosis.late) {
@@ -234,16 +235,19 @@ std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis) {
                     {"mostly_in", entry.mostly_in},
                     {"mostly_with", entry.mostly_with}});
   }
-  ordered_json json = {{"schema", "dovetail.diagnosis/1"},
-                       {"kind", "diagnosis"},
-                       {"world_size", job.world_size() ? ordered_json(*job.world_size()) : nullptr},
-                       {"headline", headline(diagnosis)},
-                       {"sentences", sentences(diagnosis)},
-                       {"findings", rows_json(finding_table(diagnosis))},
-                       {"collective_time_us", to_us(job.collective_time)},
-                       {"waiting_time_us", to_us(job.waiting_time)},
-                       {"late", std::move(late)},
-                       {"ranks", std::move(ranks)}};
+  ordered_json json = {
+      {"schema", "dovetail.diagnosis/1"},
+      {"kind", "diagnosis"},
+      {"world_size", job.world_size() ? ordered_json(*job.world_size()) : nullptr},
+      {"unprofiled_step_us",
+       diagnosis.unprofiled_step ? ordered_json(to_us(*diagnosis.unprofiled_step)) : nullptr},
+      {"headline", headline(diagnosis)},
+      {"sentences", sentences(diagnosis)},
+      {"findings", rows_json(finding_table(diagnosis))},
+      {"collective_time_us", to_us(job.collective_time)},
+      {"waiting_time_us", to_us(job.waiting_time)},
+      {"late", std::move(late)},
+      {"ranks", std::move(ranks)}};
   json["buckets"] = diagnosis.buckets ? buckets_json(*diagnosis.buckets) : nullptr;
   json["pipeline"] = diagnosis.stages ? pipeline_json(*diagnosis.stages) : nullptr;
   json["uneven"] = diagnosis.uneven ? uneven_json(*diagnosis.uneven) : nullptr;

@@ -27,6 +27,9 @@ void bind_diagnose(CLI::App& app, DiagnoseOptions& options, Action& action) {
   bind_files(command, options.files, options.collective_patterns, options.step);
   command.add_option("--framework", options.framework,
                      "whose settings: torch (default), fsdp, megatron, deepspeed, horovod, xla");
+  command.add_option("--unprofiled-step", options.unprofiled_step,
+                     "what a step takes without the profiler, as measured: 15ms (default: "
+                     "estimated)");
   command.add_option("--trace", options.trace,
                      "file for ui.perfetto.dev: the step, its replay, the proposal");
   bind_detail(command, options.detail, "every rank and collective");

@@ -13,7 +13,8 @@
 namespace dovetail::diagnose {
 namespace {
 
-RankDiagnosis diagnose_rank(const JobTrace& job, std::size_t number) {
+RankDiagnosis diagnose_rank(const JobTrace& job, std::size_t number,
+                            std::optional<Duration> unprofiled_step) {
   const RankTrace& rank = job.ranks[number];
   RankDiagnosis result;
   result.rank = rank.rank;
@@ -23,8 +24,10 @@ RankDiagnosis diagnose_rank(const JobTrace& job, std::size_t number) {
   result.causes =
       causes_of(rank, result.replay.recorded, result.replay.timeline, result.replay.buckets);
   result.contention = contention_of(rank);
-  result.forecast = forecast_rank(job, number, result.replay, result.causes);
+  result.forecast = forecast_rank(job, number, result.replay, result.causes, unprofiled_step);
   result.host = host_time(rank);
+  result.recording =
+      recording_cost(rank, result.host.step - result.host.part(HostPart::Waiting).time);
   return result;
 }
 
@@ -76,6 +79,7 @@ std::vector<LateRank> late_ranks(const JobTrace& job) {
 struct Totals {
   Duration step{}, exposed{}, waits_for_host{}, no_network{}, wait_at_update{}, prefetch{};
   ByCause by{};
+  Gain recording{};
   double error = 0;  // the largest of the ranks
 };
 
@@ -113,11 +117,17 @@ Totals totals_of(const Diagnosis& diagnosis) {
       if (what_if.change == Change::NoNetwork) totals.no_network += what_if.gain.middle;
       if (what_if.change == Change::WaitAtUpdate) totals.wait_at_update += what_if.gain.middle;
       if (what_if.change == Change::Prefetch) totals.prefetch += what_if.gain.middle;
+      if (what_if.change == Change::NoRecording) {
+        totals.recording.middle += what_if.gain.middle;
+        totals.recording.low += what_if.gain.low;
+        totals.recording.high += what_if.gain.high;
+      }
     }
   }
   const auto count = std::max<std::int64_t>(1, std::ssize(diagnosis.ranks));
   for (Duration* value : {&totals.step, &totals.exposed, &totals.waits_for_host, &totals.no_network,
-                          &totals.wait_at_update, &totals.prefetch}) {
+                          &totals.wait_at_update, &totals.prefetch, &totals.recording.middle,
+                          &totals.recording.low, &totals.recording.high}) {
     *value /= count;
   }
   for (Duration& value : totals.by) value /= count;
@@ -163,8 +173,9 @@ std::vector<Finding> find(const JobTrace& job, const Diagnosis& diagnosis) {
   if (is_uneven) add(FindingKind::Uneven, diagnosis.uneven->gain);
   if (stragglers) add(FindingKind::Stragglers, job.waiting_time).whole = job.collective_time;
   if (host_bound && communicates) {
-    add(FindingKind::HostBound, totals.waits_for_host).without_network =
-        totals.step - totals.no_network;
+    Finding& found = add(FindingKind::HostBound, totals.waits_for_host);
+    found.without_network = totals.step - totals.no_network;
+    found.of_recording = totals.recording;
   }
   if (!communicates) {
     add(FindingKind::NoCollective, {});
@@ -185,7 +196,7 @@ std::vector<Finding> find(const JobTrace& job, const Diagnosis& diagnosis) {
   }
   // HostBound says so already, where there is communication to be bound by.
   if ((!host_bound || !communicates) && totals.waits_for_host * 20 >= totals.step) {
-    add(FindingKind::WaitsForHost, totals.waits_for_host);
+    add(FindingKind::WaitsForHost, totals.waits_for_host).of_recording = totals.recording;
   }
   const imports::Accumulation& accumulation = job.ranks.front().line.accumulation;
   if (communicates && accumulation.reducing > 1) {
@@ -252,6 +263,13 @@ bool is_of_fsdp(const JobTrace& job) {
                              [](const std::string& name) { return name.starts_with("FSDP::"); });
 }
 
+// Whether a name of the first rank's trace has such a part.
+bool has_name(const JobTrace& job, std::string_view part) {
+  return std::ranges::any_of(job.ranks.front().trace.names, [part](const std::string& name) {
+    return name.find(part) != std::string::npos;
+  });
+}
+
 // Where the imported workload is not the recorded step.
 std::string missed(const RankDiagnosis& rank) {
   const WorkloadCheck& check = *rank.forecast.check;
@@ -270,11 +288,18 @@ double Finding::share() const {
              : static_cast<double>(amount.count()) / static_cast<double>(whole.count());
 }
 
-Diagnosis diagnose(const JobTrace& job, const Framework& framework) {
+const WhatIf* RankDiagnosis::what_if(Change change) const {
+  const auto found = std::ranges::find(forecast.what_ifs, change, &WhatIf::change);
+  return found == forecast.what_ifs.end() ? nullptr : &*found;
+}
+
+Diagnosis diagnose(const JobTrace& job, const Framework& framework,
+                   std::optional<Duration> unprofiled_step) {
   Diagnosis diagnosis;
+  diagnosis.unprofiled_step = unprofiled_step;
   for (std::size_t number = 0; number < job.ranks.size(); ++number) {
     const RankTrace& rank = job.ranks[number];
-    diagnosis.ranks.push_back(diagnose_rank(job, number));
+    diagnosis.ranks.push_back(diagnose_rank(job, number, unprofiled_step));
     add_unknowns(diagnosis.unknowns, job, number);
     add_new(diagnosis.notes, rank.line.notes);
     for (const std::string& problem : rank.trace.problems) {
@@ -307,6 +332,11 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework) {
   diagnosis.uneven = uneven_work(job);
   // Its groups are of modules: no cap of DDP's applies.
   diagnosis.is_of_fsdp = is_of_fsdp(job);
+  diagnosis.is_compiled =
+      has_name(job, "CompiledFxGraph") || has_name(job, "Torch-Compiled Region");
+  diagnosis.is_of_rocm = has_name(job, "hipLaunchKernel") ||
+                         has_name(job, "hipModuleLaunchKernel") ||
+                         has_name(job, "hipExtModuleLaunchKernel");
   if (!diagnosis.is_of_fsdp || framework.id == "fsdp") {
     diagnosis.buckets = bucket_advice(job, diagnosis.ranks.front().forecast, framework);
   }

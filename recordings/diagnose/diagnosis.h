@@ -15,6 +15,7 @@
 #include "recordings/diagnose/bucket_advice.h"
 #include "recordings/diagnose/causes.h"
 #include "recordings/diagnose/host_time.h"
+#include "recordings/diagnose/recording_cost.h"
 #include "recordings/diagnose/replay.h"
 #include "recordings/diagnose/stages.h"
 #include "recordings/diagnose/traced.h"
@@ -39,6 +40,9 @@ struct RankDiagnosis {
   Contention contention;
   RankForecast forecast;
   HostTime host;
+  RecordingCost recording;  // of the host's time
+
+  [[nodiscard]] const WhatIf* what_if(Change change) const;  // null: it would end nothing
 };
 
 // Who was late, over all collectives.
@@ -87,7 +91,8 @@ struct Finding {
   Duration amount{}, whole{};
   Duration without_network{};  // HostBound, Hidden: the step with a network that took no time
   ByCause by{};                // Exposed: what it is exposed for
-  Duration gain{};             // Serialised, NoPrefetch: of the step without those waits
+  Gain of_recording{};  // HostBound, WaitsForHost: what the profiler itself makes the GPU wait
+  Duration gain{};      // Serialised, NoPrefetch: of the step without those waits
   imports::Accumulation accumulation{};  // Accumulation: how many
   double error = 0;  // of the replay, as a share of the step: the figures hold as well
   [[nodiscard]] double share() const;
@@ -99,15 +104,19 @@ struct Diagnosis {
   std::vector<LateRank> late;  // worst first; of several ranks
   std::optional<BucketAdvice> buckets;
   bool is_of_fsdp = false;       // then `buckets` is for the framework fsdp only
+  bool is_compiled = false;      // the step, or a part of it, by torch.compile
+  bool is_of_rocm = false;       // an AMD GPU
   std::optional<Stages> stages;  // of a pipeline
   std::optional<Uneven> uneven;
   imports::Unrecognised unrecognised;  // over all ranks: what an absence must not be taken for
   std::vector<std::string> notes;      // how the traces were read, and what was left out
   std::vector<std::string> unknowns;
+  // A step without the profiler, as somebody measured it.
+  std::optional<Duration> unprofiled_step;
 };
 
 // Settings of buckets are those of `framework`.
-Diagnosis diagnose(const JobTrace& job,
-                   const Framework& framework = frameworks::framework("torch"));
+Diagnosis diagnose(const JobTrace& job, const Framework& framework = frameworks::framework("torch"),
+                   std::optional<Duration> unprofiled_step = std::nullopt);
 
 }  // namespace dovetail::diagnose

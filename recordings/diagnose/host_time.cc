@@ -16,8 +16,6 @@ using traces::Interval;
 using Intervals = std::vector<Interval>;
 
 constexpr Duration kPauseOfBackward = std::chrono::microseconds(500);
-constexpr Duration kCheapEvent = std::chrono::microseconds(1);
-constexpr Duration kDearEvent = std::chrono::microseconds(3);
 
 bool is_of_optimizer(std::string_view name) {
   return name.starts_with("Optimizer.step") || name.starts_with("Optimizer.zero_grad");
@@ -48,13 +46,6 @@ class Accounts {
     result_.step /= std::max<std::int64_t>(1, steps);
     name_most(own_time_, result_.operators, steps);
     name_most(annotated_, result_.annotations, steps);
-    result_.events /= static_cast<double>(std::max<std::int64_t>(1, steps));
-    const auto of_events = [&](Duration each) {
-      return Duration(
-          static_cast<std::int64_t>(result_.events * static_cast<double>(each.count())));
-    };
-    result_.profiler_low = of_events(kCheapEvent);
-    result_.profiler_high = of_events(kDearEvent);
     return std::move(result_);
   }
 
@@ -87,7 +78,6 @@ class Accounts {
       const TraceEvent& event = rank_.trace.events[i];
       if (!is_host(event)) continue;
       const Interval interval = interval_of(event);
-      if (is_in_a_step(interval.start)) ++result_.events;
       if (works[static_cast<std::size_t>(event.thread)] == 0) continue;
       sort_event(event, interval);
       own[i] = interval.length();

@@ -1,4 +1,4 @@
-// Where the host's time of a step goes: by part of the step, by operator, in pauses without any, and what recording it costs.
+// Where the host's time of a step goes: by part of the step, by operator, in pauses without any.
 //
 //   HostTime host = host_time(rank);
 //   host.part(HostPart::Optimizer).time        35 ms, of which .python no operator runs
@@ -12,9 +12,6 @@
 //   Other          what comes after it
 // and is spent in a call of the runtime (launches), in an operator outside such calls, or in neither: Python, and what is not
 // recorded. All threads that launch work are one host, as in recorded_graph.h.
-//
-// What the profiler itself costs is an estimate: events recorded on the host a step, at 1 to 3 us each. PyTorch's profiler takes
-// about one for an operator and more with shapes or stacks; a trace does not hold it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -63,10 +60,8 @@ struct HostTime {
   std::array<HostPartTime, kHostParts> parts;
   std::vector<NamedTime>
       operators;  // by their own time without what they call; the five that take most
-  std::vector<NamedTime> annotations;        // the user's own, whole; the five that take most
-  std::vector<HostPause> pauses;             // the three longest of all steps
-  double events = 0;                         // recorded on the host
-  Duration profiler_low{}, profiler_high{};  // of the time above, an estimate
+  std::vector<NamedTime> annotations;  // the user's own, whole; the five that take most
+  std::vector<HostPause> pauses;       // the three longest of all steps
 
   [[nodiscard]] const HostPartTime& part(HostPart part) const {
     return parts[static_cast<std::size_t>(part)];

@@ -7,6 +7,7 @@
 
 #include "base/statistics.h"
 #include "recordings/diagnose/host_time.h"
+#include "recordings/diagnose/recording_cost.h"
 #include "recordings/diagnose/serial_waits.h"
 #include "schedule/policies/policies.h"
 #include "sim/edits.h"
@@ -143,8 +144,13 @@ std::vector<Duration> replayed_fused(const RankTrace& rank, const RankReplay& re
 class RankChanges {
  public:
   RankChanges(const JobTrace& job, std::size_t number, const RankReplay& replay,
-              const std::vector<StepCauses>& causes)
-      : job_(job), number_(number), replay_(replay), causes_(causes), rank_(job.ranks[number]) {}
+              const std::vector<StepCauses>& causes, std::optional<Duration> unprofiled_step)
+      : job_(job),
+        number_(number),
+        replay_(replay),
+        causes_(causes),
+        rank_(job.ranks[number]),
+        unprofiled_step_(unprofiled_step) {}
 
   RankForecast forecast() {
     RankForecast result;
@@ -173,6 +179,9 @@ class RankChanges {
     constexpr double kManyLaunches = 20;
     if (optimizer_calls(rank_).launches >= kManyLaunches) {
       add(Change::FusedOptimizer);
+    }
+    if (most(Change::NoRecording) > Duration{} || unprofiled_step_) {
+      result.what_ifs.push_back({Change::NoRecording, gain_without_recording()});
     }
     add(Change::NoHost);
     return result;
@@ -208,6 +217,34 @@ class RankChanges {
            Forecast(own, without_host(own.profile)).step(own.ends, InFlight::Any);
   }
 
+  // Measured, or as the recorded steps replay with records of either price.
+  [[nodiscard]] Gain gain_without_recording() const {
+    const std::vector<Duration> steps =
+        lengths(replayed_steps(replay_.recorded, rank_.line, replay_.timeline));
+    if (unprofiled_step_) {
+      const Duration gain = std::max(Duration{}, usual_step(rank_.line) - *unprofiled_step_);
+      return {gain, gain, gain};
+    }
+    const RecordingCost cost = recording_cost(rank_, Duration::max());
+    const auto gain = [&](Duration of_operator, Duration of_call) {
+      return spread_of(steps, steps_without_recording(rank_, replay_, {of_operator, of_call}))
+          .middle;
+    };
+    const Duration around = least_around(steps) + mean_error(replay_.error, steps.size());
+    const Duration limit = most(Change::NoRecording);
+    const auto within = [limit](Duration time) { return std::clamp(time, Duration{}, limit); };
+    return {within(gain((cost.of_operator.low + cost.of_operator.high) / 2,
+                        (cost.of_call.low + cost.of_call.high) / 2)),
+            within(gain(cost.of_operator.low, cost.of_call.low) - around),
+            within(gain(cost.of_operator.high, cost.of_call.high) + around)};
+  }
+
+  // Nobody knows what another step would gain: half a percent of this one, as for buckets, and of several their mean's.
+  [[nodiscard]] static Duration least_around(const std::vector<Duration>& steps) {
+    const double share = 200 * std::sqrt(static_cast<double>(steps.size()));
+    return from_ns(static_cast<double>(median(steps).count()) / share);
+  }
+
   // On the workload; nothing where that does not hold what is changed.
   [[nodiscard]] std::optional<Duration> gain(const RankForecast& forecast, Change change) const {
     if (!forecast.workload || !forecast.check->is_trustworthy()) return std::nullopt;
@@ -232,9 +269,7 @@ class RankChanges {
       middle = *on_workload;
       around = spread.around + std::chrono::abs(check.predicted - check.recorded);
     }
-    // Nobody knows what another step would gain: half a percent of this one, as for buckets, and of several their mean's.
-    const double share = 200 * std::sqrt(static_cast<double>(steps.size()));
-    around = std::max(around, from_ns(static_cast<double>(median(steps).count()) / share));
+    around = std::max(around, least_around(steps));
     // No change makes a step longer, and none takes more than what it is the cause of.
     const Duration limit = most(change);
     middle = std::clamp(middle, Duration{}, limit);
@@ -263,6 +298,7 @@ class RankChanges {
       case Change::Prefetch:
         return by(Cause::NoPrefetch);
       case Change::FusedOptimizer:
+      case Change::NoRecording:
       case Change::NoHost:
         break;
     }
@@ -274,6 +310,7 @@ class RankChanges {
   const RankReplay& replay_;
   const std::vector<StepCauses>& causes_;
   const RankTrace& rank_;
+  std::optional<Duration> unprofiled_step_;
   HostTaken host_ = HostTaken::RunsAhead;
 };
 
@@ -329,8 +366,9 @@ std::variant<ImportedWorkload, std::string> import_workload(const JobTrace& job,
 }
 
 RankForecast forecast_rank(const JobTrace& job, std::size_t rank, const RankReplay& replay,
-                           const std::vector<StepCauses>& causes) {
-  return RankChanges(job, rank, replay, causes).forecast();
+                           const std::vector<StepCauses>& causes,
+                           std::optional<Duration> unprofiled_step) {
+  return RankChanges(job, rank, replay, causes, unprofiled_step).forecast();
 }
 
 std::vector<Duration> replayed_with(const RankTrace& rank, const RankReplay& replay,

@@ -48,8 +48,9 @@ using frameworks::InFlight;
 using search::Gain;
 
 // WaitAtUpdate, Prefetch: without the waits of serial_waits.h; only where there are any. FusedOptimizer: calls of the optimizer's
-// step take no time but for its first launch; only where it launches 20 times and more. NoNetwork: collectives only wait for others. NobodyLate: their own time only; NoBubble: that of the messages of a pipeline. NoHost: calls and pauses of the host take no
-// time; it still waits where it waited for the GPU.
+// step take no time but for its first launch; only where it launches 20 times and more. NoNetwork: collectives only wait for others. NobodyLate: their own time only; NoBubble: that of the messages of a pipeline. NoRecording: without what the profiler
+// costs the host (recording_cost.h), of a GPU's rank. NoHost: calls and pauses of the host take no time, the profiler's among them; it
+// still waits where it waited for the GPU.
 enum class Change : std::uint8_t {
   NoNetwork,
   NobodyLate,
@@ -57,6 +58,7 @@ enum class Change : std::uint8_t {
   WaitAtUpdate,
   Prefetch,
   FusedOptimizer,
+  NoRecording,
   NoHost
 };
 
@@ -114,11 +116,13 @@ struct RankForecast {
   std::optional<WorkloadCheck> check;
   std::vector<WhatIf> what_ifs;  // none where the replay is not that of the trace
 };
-// `causes`: of the rank's steps.
+// `causes`: of the rank's steps. `unprofiled_step`: what a step takes without the profiler, where somebody measured it; then
+// NoRecording is the difference, with no interval.
 RankForecast forecast_rank(const JobTrace& job, std::size_t rank, const RankReplay& replay,
-                           const std::vector<StepCauses>& causes);
+                           const std::vector<StepCauses>& causes,
+                           std::optional<Duration> unprofiled_step = std::nullopt);
 
-// The steps of the recorded graph with a change made to it.
+// The steps of the recorded graph with a change made to it. REQUIRES: not NoRecording.
 // The last two changes of waits never make a step shorter than the collectives of one stream.
 std::vector<Duration> replayed_with(const RankTrace& rank, const RankReplay& replay, Change change);
 

@@ -176,6 +176,18 @@ std::string accumulation_sentence(const Finding& finding) {
          of_step(finding);
 }
 
+// What of a wait for the host is the profiler's own.
+std::string of_recording(const Finding& finding, const Diagnosis& diagnosis) {
+  const Gain& gain = finding.of_recording;
+  if (gain.high * 50 < finding.whole) return "";
+  if (diagnosis.unprofiled_step) {
+    return " (in the trace: without the profiler a step takes " + ms(*diagnosis.unprofiled_step) +
+           ", " + ms(gain.middle) + " less)";
+  }
+  return " (in the trace: recording it costs " + ms(gain.low) + " to " + ms(gain.high) +
+         " of the step, an estimate)";
+}
+
 std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
   switch (finding.kind) {
     case FindingKind::NoGpuWork:
@@ -190,7 +202,8 @@ std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
       return late_sentence(finding, diagnosis.late.front());
     case FindingKind::HostBound:
       return "host-bound: no bucket size will help; the GPU waits " + of_step(finding) +
-             " for the host, and with a network that took no time the step would be " +
+             " for the host" + of_recording(finding, diagnosis) +
+             ", and with a network that took no time the step would be " +
              ms(finding.without_network);
     case FindingKind::NoCollective:
       return no_collective_sentence(diagnosis.unrecognised);
@@ -207,7 +220,8 @@ std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
     case FindingKind::WaitsForHost:
       break;
   }
-  return "the GPU waits " + of_step(finding) + " for the host to launch work";
+  return "the GPU waits " + of_step(finding) + " for the host to launch work" +
+         of_recording(finding, diagnosis);
 }
 
 // Sizes that follow each other stand as their ends.
@@ -381,10 +395,21 @@ std::string_view to_string(Change change) {
       return "gathers started one layer earlier (prefetch)";
     case Change::FusedOptimizer:
       return "an optimizer of one launch (fused=True)";
+    case Change::NoRecording:
+      return "nothing recorded (the profiler's own cost)";
     case Change::NoHost:
       break;
   }
-  return "a host that takes no time (CUDA graphs, compiled steps)";
+  return "a host that takes no time";
+}
+
+std::string in_words(Change change, const Diagnosis& diagnosis) {
+  std::string text(to_string(change));
+  if (change != Change::NoHost) return text;
+  const std::string graphs = diagnosis.is_of_rocm ? "HIP graphs" : "CUDA graphs";
+  return text + (diagnosis.is_compiled
+                     ? " (" + graphs + R"( around what is compiled: mode="reduce-overhead"))"
+                     : " (" + graphs + ", compiled steps)");
 }
 
 std::string headline(const Diagnosis& diagnosis) {
@@ -407,12 +432,14 @@ std::string three_digits(const Gain& gain) {
 }
 
 // What a host that takes no time gives where nothing is recorded: then it is late by so much less.
-Gain unrecorded(const Gain& gain, const HostTime& host) {
+Gain unrecorded(const Gain& gain, const RankDiagnosis& rank) {
+  const WhatIf* const recording = rank.what_if(Change::NoRecording);
+  if (recording == nullptr) return gain;
   const auto without = [](Duration time, Duration cost) {
     return std::max(Duration{}, time - cost);
   };
-  return {without(gain.middle, (host.profiler_low + host.profiler_high) / 2),
-          without(gain.low, host.profiler_high), without(gain.high, host.profiler_low)};
+  return {without(gain.middle, recording->gain.middle), without(gain.low, recording->gain.high),
+          without(gain.high, recording->gain.low)};
 }
 
 const Finding* finding_of(const Diagnosis& diagnosis, FindingKind kind) {
@@ -481,42 +508,92 @@ void say_buckets(const Diagnosis& diagnosis, Brief& brief) {
   brief.gives = "nothing that can be told: " + brief.gives;
 }
 
+// A change that somebody can make, of the rank where it gives most; the profiler's own cost is none, and not in what a host gives.
+struct LargestChange {
+  const RankDiagnosis* rank = nullptr;
+  Change change = Change::NoHost;
+  Gain gain;
+};
+
+LargestChange largest_change(const Diagnosis& diagnosis) {
+  LargestChange most;
+  for (const RankDiagnosis& rank : diagnosis.ranks) {
+    for (const WhatIf& what_if : rank.forecast.what_ifs) {
+      if (what_if.change == Change::NoRecording) continue;
+      const Gain gain =
+          what_if.change == Change::NoHost ? unrecorded(what_if.gain, rank) : what_if.gain;
+      if (most.rank != nullptr && gain.middle <= most.gain.middle) continue;
+      most = {&rank, what_if.change, gain};
+    }
+  }
+  return most;
+}
+
+std::string what_is_left(const Diagnosis& diagnosis) {
+  const LargestChange most = largest_change(diagnosis);
+  if (most.rank == nullptr) {
+    return "not known: the replay is not the recorded step, so no change can be judged";
+  }
+  std::string text =
+      "at most " + three_digits(most.gain) + " a step: " + in_words(most.change, diagnosis) +
+      (diagnosis.ranks.size() > 1 ? ", rank " + std::to_string(most.rank->rank) : "");
+  const Finding* const uneven = finding_of(diagnosis, FindingKind::Uneven);
+  if (uneven != nullptr && most.change == Change::NobodyLate) {
+    text += "; " + ms(uneven->amount) + " if the work were spread evenly";
+  }
+  const WhatIf* const recording = most.rank->what_if(Change::NoRecording);
+  if (most.change == Change::NoHost && recording != nullptr) {
+    text += diagnosis.unprofiled_step
+                ? "; the " + ms(recording->gain.middle) + " that recording cost are not in it"
+                : "; what recording costs the host, " + ms(recording->gain.low) + " to " +
+                      ms(recording->gain.high) + ", is not in it (--unprofiled-step says it)";
+  }
+  return text;
+}
+
 }  // namespace
 
 Brief brief(const Diagnosis& diagnosis) {
   Brief brief;
   if (diagnosis.findings.front().kind == FindingKind::NoGpuWork) return brief;
   say_buckets(diagnosis, brief);
-  const RankDiagnosis* rank = nullptr;
-  const WhatIf* most = nullptr;
-  for (const RankDiagnosis& one : diagnosis.ranks) {
-    for (const WhatIf& what_if : one.forecast.what_ifs) {
-      if (most != nullptr && what_if.gain.middle <= most->gain.middle) continue;
-      most = &what_if;
-      rank = &one;
-    }
-  }
-  if (most == nullptr) {
-    brief.left = "not known: the replay is not the recorded step, so no change can be judged";
-    return brief;
-  }
-  const bool is_of_host = most->change == Change::NoHost;
-  brief.left = "at most " +
-               three_digits(is_of_host ? unrecorded(most->gain, rank->host) : most->gain) +
-               " a step: " + std::string(to_string(most->change)) +
-               (diagnosis.ranks.size() > 1 ? ", rank " + std::to_string(rank->rank) : "");
-  if (const Finding* const uneven = finding_of(diagnosis, FindingKind::Uneven);
-      uneven != nullptr && most->change == Change::NobodyLate) {
-    brief.left += "; " + ms(uneven->amount) + " if the work were spread evenly";
-  }
-  if (is_of_host) {
-    brief.left += "; " + ms(rank->host.profiler_low) + " to " + ms(rank->host.profiler_high) +
-                  " that recording costs the host are not in it";
-  }
+  brief.left = what_is_left(diagnosis);
   return brief;
 }
 
-std::vector<std::string> host_lines(const HostTime& host) {
+namespace {
+
+// What recording costs the host, and what the step would take without it.
+std::string recording_line(const RankDiagnosis& rank, std::optional<Duration> unprofiled_step) {
+  const WhatIf* const without = rank.what_if(Change::NoRecording);
+  if (unprofiled_step) {
+    const Duration recorded = usual_step(rank.recorded);
+    return "without the profiler a step takes " + ms(*unprofiled_step) + ", with it " +
+           ms(recorded) +
+           (recorded > *unprofiled_step ? ": recording costs " + ms(recorded - *unprofiled_step)
+                                        : ": recording costs nothing that can be seen");
+  }
+  const RecordingCost& cost = rank.recording;
+  const auto us = [](Duration time) { return fixed(to_us(time), 1); };
+  const auto priced = [&](double count, const char* what, const RecordingCost::Range& each) {
+    return std::to_string(std::llround(count)) + what + us(each.low) + " to " + us(each.high) +
+           " us";
+  };
+  std::string text =
+      "recording costs it " + ms(cost.a_step().low) + " to " + ms(cost.a_step().high) +
+      " of that (an estimate: " + priced(cost.operators, " operators at ", cost.of_operator) +
+      (cost.calls > 0 ? ", " + priced(cost.calls, " calls at ", cost.of_call) : "") + ")";
+  if (without == nullptr) return text;
+  const Duration step = usual_step(rank.recorded);
+  return text + ": without the profiler the step would take " + ms(step - without->gain.high) +
+         " to " + ms(step - without->gain.low) + " (simulated; --unprofiled-step says it)";
+}
+
+}  // namespace
+
+std::vector<std::string> host_lines(const RankDiagnosis& rank,
+                                    std::optional<Duration> unprofiled_step) {
+  const HostTime& host = rank.host;
   std::vector<std::string> lines;
   std::string text = "the host's " + ms(host.step) + " a step: ";
   std::vector<std::size_t> order(kHostParts);
@@ -535,9 +612,7 @@ std::vector<std::string> host_lines(const HostTime& host) {
   }
   lines.push_back(text + "; in " + ms(python) +
                   " of it no operator runs (Python, and what is not recorded)");
-  lines.push_back("recording costs it " + ms(host.profiler_low) + " to " + ms(host.profiler_high) +
-                  " of that (an estimate: " + std::to_string(std::llround(host.events)) +
-                  " events at 1 to 3 us): without the profiler the host is that much less late");
+  lines.push_back(recording_line(rank, unprofiled_step));
   const auto named = [](const NamedTime& time) {
     return time.name + " " + ms(time.time) + " (" + std::to_string(std::llround(time.count)) + ")";
   };

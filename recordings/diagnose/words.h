@@ -8,6 +8,7 @@
 
 #include "recordings/diagnose/diagnosis.h"
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,8 @@ namespace dovetail::diagnose {
 
 std::string_view to_string(FindingKind kind);  // "host-bound", as in JSON
 std::string_view to_string(Change change);     // "a network that takes no time"
+// The same with the ways to it that the traced job has: "a host that takes no time (CUDA graphs, compiled steps)".
+std::string in_words(Change change, const Diagnosis& diagnosis);
 
 // "2 ranks of 8", "1 rank; world size unknown".
 std::string ranks_in_words(const JobTrace& job);
@@ -36,8 +39,10 @@ struct Brief {
 };
 Brief brief(const Diagnosis& diagnosis);
 
-// Where the host's time of a step goes: parts, what recording costs, operators, annotations, longest pauses.
-std::vector<std::string> host_lines(const HostTime& host);
+// Where the host's time of a step goes: parts, what recording costs, operators, annotations, longest pauses. `unprofiled_step`: as
+// somebody measured it.
+std::vector<std::string> host_lines(const RankDiagnosis& rank,
+                                    std::optional<Duration> unprofiled_step);
 
 // The flat range first, since it says how much the choice matters at all; then the line to paste, or that keeping what
 // there is is as good; then what the framework cannot express, with what that costs, and what the forecast does not hold.

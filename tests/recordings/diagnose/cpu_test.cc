@@ -191,8 +191,6 @@ TEST(HostTimeTest, PartsAddUpToTheStep) {
       sum += part.time;
     }
     EXPECT_NEAR(to_us(sum), to_us(host.step), 0.01);
-    EXPECT_GT(host.events, 10);
-    EXPECT_NEAR(to_us(host.profiler_high), to_us(host.profiler_low) * 3, 0.1);
   }
 }
 
@@ -216,9 +214,9 @@ TEST(HostTimeTest, AHostBoundStepSaysWhere) {
   EXPECT_NEAR(to_us(host.part(HostPart::Forward).time) / 1e3, 104.6, 0.1);
   EXPECT_NEAR(to_us(host.part(HostPart::Backward).time) / 1e3, 84.8, 0.1);
   EXPECT_EQ(host.part(HostPart::Optimizer).launches, 9);
-  EXPECT_THAT(host_lines(host).front(),
+  EXPECT_THAT(host_lines(diagnosis.ranks[0], {}).front(),
               StartsWith("the host's 222.4 ms a step: forward and before backward 104.6 ms"));
-  EXPECT_THAT(host_lines(host)[1], HasSubstr("an estimate"));
+  EXPECT_THAT(host_lines(diagnosis.ranks[0], {})[1], HasSubstr("an estimate"));
   EXPECT_THAT(headline(diagnosis), Not(HasSubstr("Python")));
 }
 

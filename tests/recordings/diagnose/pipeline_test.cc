@@ -318,6 +318,7 @@ Duration cause_of(const RankDiagnosis& rank, Change change) {
         all = by(Cause::NoPrefetch);
         break;
       case Change::FusedOptimizer:
+      case Change::NoRecording:
       case Change::NoHost:
         all = step.gpu_waits_for_host + by(Cause::Host);
     }
