@@ -23,6 +23,7 @@ class CpuWorks {
 
   void add() {
     find_events();
+    let_all_reduces_stand_for_reduce_scatters();
     // Of annotations and collectives only nobody can tell what they overlap with.
     if (operators_.size() < 2 * collectives_.size() || main_ == kNone) {
       line_.unrecognised.cpu_collectives = std::ssize(collectives_);
@@ -77,6 +78,9 @@ class CpuWorks {
         ++operators[static_cast<std::size_t>(now.thread)];
         operators_.push_back(number);
         if (name.starts_with("c10d::")) callers_[kind_of(number)].push_back(number);
+        pieces_.push_back(number);
+      } else if (is_hook_of_sharding(name)) {
+        pieces_.push_back(number);
       }
     }
     const auto most = std::ranges::max_element(operators);
@@ -85,10 +89,22 @@ class CpuWorks {
     }
   }
 
-  // What the computing thread does between two moments at which an operator begins or ends.
+  // Gloo has no reduce-scatter: it all-reduces for it.
+  void let_all_reduces_stand_for_reduce_scatters() {
+    const Kind scatter = {CollectiveKind::ReduceScatter, false, false};
+    const bool has_own = std::ranges::any_of(
+        collectives_, [&](std::int32_t number) { return kind_of(number) == scatter; });
+    if (has_own || !callers_.contains(scatter)) return;
+    std::vector<std::int32_t>& callers = callers_[{CollectiveKind::AllReduce, false, false}];
+    const std::vector<std::int32_t>& more = callers_[scatter];
+    callers.insert(callers.end(), more.begin(), more.end());
+    std::ranges::sort(callers);  // events are by start
+  }
+
+  // What the computing thread does between two moments at which an operator or a hook begins or ends.
   struct Segment {
     Instant start, end;
-    std::int32_t op = kNone;  // innermost; none: Python
+    std::int32_t op = kNone;  // innermost; none: Python, or a hook of FSDP within one
   };
 
   [[nodiscard]] std::vector<Segment> segments() const {
@@ -96,7 +112,8 @@ class CpuWorks {
     std::vector<std::int32_t> open;
     std::optional<Instant> at;
     const auto advance = [&](Instant to) {
-      if (at && to > *at) result.push_back({*at, to, open.empty() ? kNone : open.back()});
+      const bool in_operator = !open.empty() && event(open.back()).kind == EventKind::Operator;
+      if (at && to > *at) result.push_back({*at, to, in_operator ? open.back() : kNone});
       at = std::max(at.value_or(to), to);
     };
     const auto close_until = [&](Instant to) {
@@ -105,7 +122,7 @@ class CpuWorks {
         open.pop_back();
       }
     };
-    for (const std::int32_t number : operators_) {
+    for (const std::int32_t number : pieces_) {
       if (event(number).thread != main_) continue;
       close_until(start_of(number));
       advance(start_of(number));
@@ -264,10 +281,18 @@ class CpuWorks {
     }
   }
 
+  // Whether it is part of a collective: Gloo's thread copies within gloo:all_gather.
+  [[nodiscard]] bool is_in_collective(std::int32_t number) const {
+    for (std::int32_t at = number; at != kNone; at = line_.parent[static_cast<std::size_t>(at)]) {
+      if (is_cpu_collective(trace_.name_of(event(at)))) return true;
+    }
+    return false;
+  }
+
   // Their outermost operators.
   void add_other_threads() {
     for (const std::int32_t number : operators_) {
-      if (event(number).thread == main_) continue;
+      if (event(number).thread == main_ || is_in_collective(number)) continue;
       const std::int32_t around = line_.parent[static_cast<std::size_t>(number)];
       if (around == kNone || event(around).kind != EventKind::Operator) {
         add_piece(number, start_of(number), end_of(number));
@@ -355,6 +380,7 @@ class CpuWorks {
   RankTimeline& line_;
   std::int32_t main_ = kNone;                          // the computing thread
   std::vector<std::int32_t> operators_;                // events, by start
+  std::vector<std::int32_t> pieces_;                   // these, and hooks of FSDP
   std::map<Kind, std::vector<std::int32_t>> callers_;  // c10d:: operators
   std::vector<std::int32_t> collectives_;              // events
   std::vector<Segment> segments_;                      // of the computing thread, by time
@@ -370,6 +396,8 @@ class CpuWorks {
 bool is_cpu_collective(std::string_view name) {
   return name.starts_with("gloo:") || name.starts_with("mpi:") || name.starts_with("ucc:");
 }
+
+bool is_hook_of_sharding(std::string_view name) { return name.starts_with("FSDP::"); }
 
 bool is_operator_of_collective(std::string_view name) {
   return name.starts_with("c10d::") || name.starts_with("_c10d_functional") ||

@@ -2,16 +2,18 @@
 //
 // What is taken for what:
 //   compute       all that the thread with most operators does: a piece from the begin of one operator to that of the next,
-//                 Python between them included. Of other threads with operators: the operators. Each thread is a stream
+//                 Python between them included. Of other threads with operators: the operators, but for those within a
+//                 collective (Gloo's thread copies in gloo:all_gather). Each thread is a stream
 //   collective    an event gloo:*, mpi:* or ucc:* of another thread, which is its stream. Gloo's sends and receives are told of by
 //                 the thread that called them and run in none: those that overlap are streams of their own. A barrier moves
 //                 nothing: all its time is waiting for a later rank
 //   launch        of a piece: its begin, by a call that takes no time. Of a collective: the c10d:: operator of the same
-//                 kind and the same place in order, which began before it; without one, its own begin
+//                 kind and the same place in order, which began before it (of Gloo's all-reduce also that of a reduce-scatter, which Gloo
+//                 has not); without one, its own begin
 //   wait          where the thread computes nothing for 50 us or more and a collective ends in that time: it stood in a wait
 //                 for it from the end of the operator before. Nothing is computed between operators, in wait_tensor, and in an
 //                 operator of collectives (c10d::, _c10d_functional::) that takes 50 us and more by itself, which is longer than
-//                 issuing takes. That is a blocking call, and no compute; so is such an operator where no collective
+//                 issuing takes, nor in a hook of FSDP (annotated FSDP::...), also one that an operator of autograd calls. That is a blocking call, and no compute; so is such an operator where no collective
 //                 ends. A collective whose operator the thread stood in counts from there on
 //
 // All is of one clock. Gloo's threads share the processor with the one that computes: what that costs is in the recorded times.
@@ -28,6 +30,8 @@ namespace dovetail::imports {
 bool is_cpu_collective(std::string_view name);
 // "c10d::recv_", "_c10d_functional::wait_tensor": they compute nothing.
 bool is_operator_of_collective(std::string_view name);
+// "FSDP::all_gather (layers.3)": what no operator runs in it computes nothing.
+bool is_hook_of_sharding(std::string_view name);
 // "gloo:barrier", "c10d::barrier".
 bool is_barrier(std::string_view name);
 
