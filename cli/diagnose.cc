@@ -25,6 +25,7 @@
 #include "cli/result_pages.h"
 #include "cli/text.h"
 #include "cli/trace_bandwidth.h"
+#include "cli/trace_groups.h"
 #include "frameworks/framework.h"
 #include "recordings/diagnose/diagnosis.h"
 #include "recordings/diagnose/step_traces.h"
@@ -76,12 +77,8 @@ std::string title_of(const JobTrace& job, const Diagnosis& diagnosis) {
 
 void print_head(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis,
                 const std::vector<BusRow>& bus) {
-  if (has_work(diagnosis)) {
-    const diagnose::Brief brief = diagnose::brief(diagnosis);
-    Answer answer{
-        .set = {}, .why_nothing = brief.why_nothing, .gives = brief.gives, .left = brief.left};
-    if (!brief.set.empty()) answer.set = {brief.set};
-    print_answer(out, answer);
+  if (const std::optional<Answer> answer = answer_of_diagnosis(diagnosis)) {
+    print_answer(out, *answer);
     out << '\n';
   }
   print_text(out, title_of(job, diagnosis));
@@ -186,7 +183,8 @@ std::vector<StepRow> shown_steps(std::vector<StepRow> steps, std::int64_t rank,
   return shown;
 }
 
-std::vector<Field<StepRow>> step_fields(const std::vector<std::size_t>& causes, bool has_gpu) {
+std::vector<Field<StepRow>> step_fields(const std::vector<std::size_t>& causes,
+                                        const Diagnosis& diagnosis, bool has_gpu) {
   constexpr Unit kMs = Unit::Milliseconds;
   std::vector<Field<StepRow>> fields = {
       {{"", "rank step"}, &StepRow::name},
@@ -199,7 +197,7 @@ std::vector<Field<StepRow>> step_fields(const std::vector<std::size_t>& causes, 
     const int spare = cause == diagnose::Cause::ClosedLate    ? 1
                       : cause == diagnose::Cause::LaunchOrder ? 2
                                                               : 0;
-    fields.push_back({{"", std::string(to_string(cause)), kMs, {3}, spare},
+    fields.push_back({{"", in_words(cause, diagnosis), kMs, {3}, spare},
                       [c](const StepRow& row) { return row.by[c]; }});
   }
   if (has_gpu) {
@@ -225,17 +223,18 @@ void print_steps(std::ostream& out, const JobTrace& job, const Diagnosis& diagno
   }
   print_text(out, "where the time goes (measured, ms)" + of_all_ranks(diagnosis, detail) +
                       (rows.size() < all ? ", and steps that stray from the median; --all" : ""));
-  print_table(out,
-              table_of(step_fields(shown_causes(diagnosis), !job.ranks.front().line.on_cpu), rows));
+  print_table(
+      out, table_of(step_fields(shown_causes(diagnosis), diagnosis, !job.ranks.front().line.on_cpu),
+                    rows));
 }
 
-std::string what(const JobTrace& job, std::size_t r, const diagnose::ExposedCollective& share) {
+std::string what(const JobTrace& job, const Diagnosis& diagnosis, std::size_t r,
+                 const diagnose::ExposedCollective& share) {
   const auto& collective =
       job.ranks[r].line.collectives[static_cast<std::size_t>(share.collective)];
   std::string text(to_string(collective.kind));
   if (collective.bytes) text += " of " + to_string(*collective.bytes);
-  if (share.bucket >= 0) text += ", bucket " + std::to_string(share.bucket);
-  return text;
+  return text + of_which(diagnosis.ranks[r], share);
 }
 
 // The collectives that are exposed most, one line each.
@@ -263,11 +262,11 @@ void print_collectives(std::ostream& out, const JobTrace& job, const Diagnosis& 
   const auto name = [&](const Entry& entry) {
     return std::to_string(diagnosis.ranks[entry.rank].rank) + " " +
            job.ranks[entry.rank].line.steps[entry.step].name + " " +
-           what(job, entry.rank, *entry.share);
+           what(job, diagnosis, entry.rank, *entry.share);
   };
-  const auto mostly = [](const Entry& entry) {
+  const auto mostly = [&diagnosis](const Entry& entry) {
     const auto most = std::ranges::max_element(entry.share->by) - entry.share->by.begin();
-    return to_string(static_cast<diagnose::Cause>(most));
+    return in_words(static_cast<diagnose::Cause>(most), diagnosis);
   };
   print_table(out, table_of<Entry>({{{"", "rank step collective"}, name},
                                     {{"", "exposed", Unit::Milliseconds, {3}},
@@ -464,6 +463,9 @@ void print_measured(std::ostream& out, const JobTrace& job, const Diagnosis& dia
                     const std::vector<BusRow>& bus, const Detail& detail) {
   print_steps(out, job, diagnosis, detail);
   print_bus(out, bus, detail);
+  if (const auto& sharding = diagnosis.ranks.front().sharding) {
+    print_groups(out, diagnosis.ranks.front().rank, *sharding);
+  }
   print_uneven(out, diagnosis, detail);
   print_late(out, diagnosis, detail);
   print_collectives(out, job, diagnosis, detail);
@@ -522,7 +524,8 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
   const JobTrace job = load_traces(traces, wanted);
   Diagnosis diagnosis = diagnose::diagnose(job, framework, unprofiled_step);
   diagnosis.notes.insert(diagnosis.notes.begin(), found.notes.begin(), found.notes.end());
-  std::string json = diagnosis_json(job, diagnosis);
+  const std::vector<BusRow> bus = bus_rows(job, options.data_dir);
+  std::string json = diagnosis_json(job, diagnosis, bus);
   std::vector<NewFile> files;
   if (!options.trace.empty()) {
     files.push_back(
@@ -537,7 +540,6 @@ void diagnose(const DiagnoseOptions& options, std::ostream& out) {
                {.json = [&] { return json; }, .table = [&] { return finding_table(diagnosis); }},
                out);
   if (replaces_report(options.document)) return;
-  const std::vector<BusRow> bus = bus_rows(job, options.data_dir);
   print_head(out, job, diagnosis, bus);
   if (has_work(diagnosis)) print_measured(out, job, diagnosis, bus, options.detail);
   print_list(out, "how the trace was read", diagnosis.notes, options.detail);

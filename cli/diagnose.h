@@ -44,6 +44,7 @@ struct ImportKinetoOptions {
   std::string name;        // of the workload; empty: the output's, without its ending
   std::string parameters;  // file with the names of parameters
   bool json = false;       // the figures as JSON
+  std::string data_dir;    // of the shipped machines
 };
 
 void import_kineto(const ImportKinetoOptions& options, std::ostream& out);

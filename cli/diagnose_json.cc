@@ -209,7 +209,68 @@ ordered_json uneven_json(const diagnose::Uneven& uneven) {
           {"ranks", std::move(ranks)}};
 }
 
+ordered_json sharding_json(const Diagnosis& diagnosis) {
+  const imports::Sharding& sharding = *diagnosis.ranks.front().sharding;
+  const auto size = [](Bytes bytes) {
+    return bytes > Bytes(0) ? ordered_json(bytes.count()) : ordered_json(nullptr);
+  };
+  const auto number = [](std::optional<std::int64_t> value) {
+    return value ? ordered_json(*value) : ordered_json(nullptr);
+  };
+  ordered_json groups = ordered_json::array();
+  for (const imports::ShardedGroup& group : sharding.groups) {
+    groups.push_back({{"name", group.name},
+                      {"elements", group.elements > 0 ? ordered_json(group.elements) : nullptr},
+                      {"gathered_bytes", size(group.gathered)},
+                      {"gathered_as", group.gathered_as},
+                      {"reduced_bytes", size(group.reduced)},
+                      {"reduced_as", group.reduced_as},
+                      {"gathers_in_forward", group.forward},
+                      {"gathers_in_backward", group.backward},
+                      {"reductions", group.reductions},
+                      {"all_reduces", group.all_reduces}});
+  }
+  ordered_json advice = nullptr;
+  if (const auto found = sharding_advice(diagnosis)) {
+    advice = {{"change", std::string(to_string(found->change))}, {"line", found->line}};
+    advice.update(gain_json(found->gain));
+    advice["is_told"] = found->is_told();
+  }
+  return {{"shards", sharding.shards > 0 ? ordered_json(sharding.shards) : nullptr},
+          {"replicas", sharding.replicas},
+          {"gathers_again_for_backward", sharding.gathers_again()},
+          {"freed_between_bytes", sharding.kept_without().count()},
+          {"groups_ahead_in_forward", number(sharding.forward_ahead)},
+          {"groups_ahead_in_backward", number(sharding.backward_ahead)},
+          {"groups", std::move(groups)},
+          {"advice", std::move(advice)}};
+}
+
+ordered_json bus_json(const std::vector<BusRow>& rows) {
+  ordered_json array = ordered_json::array();
+  for (const BusRow& row : rows) {
+    array.push_back(
+        {{"collective", row.collective},
+         {"bytes", row.bytes.count()},
+         {"ranks", row.ranks},
+         {"own_us", to_us(row.own)},
+         {"bus_gb_per_s", row.gb_s},
+         {"machine", row.machine.empty() ? ordered_json(nullptr) : ordered_json(row.machine)},
+         {"machine_bus_gb_per_s", row.other ? ordered_json(*row.other) : nullptr}});
+  }
+  return array;
+}
+
 }  // namespace
+
+std::optional<Answer> answer_of_diagnosis(const Diagnosis& diagnosis) {
+  if (diagnosis.findings.front().kind == diagnose::FindingKind::NoGpuWork) return std::nullopt;
+  const diagnose::Brief brief = diagnose::brief(diagnosis);
+  Answer answer{
+      .set = {}, .why_nothing = brief.why_nothing, .gives = brief.gives, .left = brief.left};
+  if (!brief.set.empty()) answer.set = {brief.set};
+  return answer;
+}
 
 Table finding_table(const Diagnosis& diagnosis) {
   using diagnose::Finding;
@@ -222,7 +283,8 @@ Table finding_table(const Diagnosis& diagnosis) {
       diagnosis.findings);
 }
 
-std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis) {
+std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis,
+                           const std::vector<BusRow>& bus) {
   ordered_json ranks = ordered_json::array();
   for (std::size_t r = 0; r < diagnosis.ranks.size(); ++r) {
     ranks.push_back(rank_json(job, diagnosis, r));
@@ -248,6 +310,12 @@ std::string diagnosis_json(const JobTrace& job, const Diagnosis& diagnosis) {
       {"waiting_time_us", to_us(job.waiting_time)},
       {"late", std::move(late)},
       {"ranks", std::move(ranks)}};
+  const std::optional<Answer> answer = answer_of_diagnosis(diagnosis);
+  json["answer"] = answer ? answer_json(*answer) : ordered_json(nullptr);
+  if (answer) json["answer"]["gives"] = answer->gives;
+  json["collectives"] = bus_json(bus);
+  const bool is_of_fsdp2 = !diagnosis.ranks.empty() && diagnosis.ranks.front().sharding.has_value();
+  json["fsdp"] = is_of_fsdp2 ? sharding_json(diagnosis) : ordered_json(nullptr);
   json["buckets"] = diagnosis.buckets ? buckets_json(*diagnosis.buckets) : nullptr;
   json["pipeline"] = diagnosis.stages ? pipeline_json(*diagnosis.stages) : nullptr;
   json["uneven"] = diagnosis.uneven ? uneven_json(*diagnosis.uneven) : nullptr;

@@ -11,6 +11,7 @@
 #include "cli/diagnose_json.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
+#include "cli/trace_groups.h"
 #include "recordings/diagnose/diagnosis.h"
 #include "recordings/diagnose/what_if.h"
 #include "recordings/diagnose/words.h"
@@ -153,11 +154,14 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
     write_file(file, text);
   }
   if (options.json) {
-    out << with_tool(diagnosis_json(job, diagnose::diagnose(job)));
+    out << with_tool(diagnosis_json(job, diagnose::diagnose(job), bus_rows(job, options.data_dir)));
     return;
   }
   print_traced_figures(out, job);
-  print_buckets(out, job.ranks.front());
+  const auto sharding = imports::sharding_of(first.trace, first.line);
+  if (sharding) print_groups(out, first.rank, *sharding);
+  const bool is_sharded = diagnose::is_sharded(first.trace);
+  if (!is_sharded) print_buckets(out, first);
   std::vector<std::string> notes = found.notes;
   for (const RankTrace& rank : job.ranks) {
     for (const std::string& problem : rank.trace.problems) {
@@ -170,7 +174,8 @@ void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
   }
   if (!workload) {
     print_notes(out, notes);
-    out << "nothing written; -o FILE writes the workload\n";
+    out << (is_sharded ? "nothing written: a step of FSDP makes no workload of buckets\n"
+                       : "nothing written; -o FILE writes the workload\n");
     return;
   }
   notes.insert(notes.end(), workload->notes.begin(), workload->notes.end());

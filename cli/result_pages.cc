@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "cli/diagnose_json.h"
 #include "recordings/diagnose/step_traces.h"
 #include "recordings/diagnose/words.h"
 #include "traces/compare.h"
@@ -81,6 +82,9 @@ report::Report report_of_diagnosis(const PageOptions& page, const imports::JobTr
     report.timelines.push_back(
         report::timeline(trace, {.title = rank + ": " + trace.provenance.policy,
                                  .compute = report::ComputeStream::Unknown}));
+  }
+  if (const std::optional<Answer> answer = answer_of_diagnosis(diagnosis)) {
+    report.answer = answer_on_page(*answer);
   }
   report.results.push_back(json);
   return report;

@@ -54,6 +54,7 @@ void bind_kineto(CLI::App& app, ImportKinetoOptions& options, Action& action) {
                     "the model's parameters in the order of definition, NAME and shape a line "
                     "each: names the gradients by order and size");
   format.add_flag("--json", options.json, "all figures, machine-readable");
+  options.data_dir = data_dir();
   format.footer(
       "Examples:\n"
       "  dovetail import kineto rank0.json.gz -o step.json\n"

@@ -26,6 +26,7 @@ RankDiagnosis diagnose_rank(const JobTrace& job, std::size_t number,
   result.contention = contention_of(rank);
   result.forecast = forecast_rank(job, number, result.replay, result.causes, unprofiled_step);
   result.host = host_time(rank);
+  result.sharding = imports::sharding_of(rank.trace, rank.line);
   result.recording =
       recording_cost(rank, result.host.step - result.host.part(HostPart::Waiting).time);
   return result;
@@ -257,12 +258,6 @@ void add_unknowns(std::vector<std::string>& unknowns, const JobTrace& job, std::
   }
 }
 
-// Whether FSDP's own annotations are in the trace: "FSDP::all_gather (layers.3)".
-bool is_of_fsdp(const JobTrace& job) {
-  return std::ranges::any_of(job.ranks.front().trace.names,
-                             [](const std::string& name) { return name.starts_with("FSDP::"); });
-}
-
 // Whether a name of the first rank's trace has such a part.
 bool has_name(const JobTrace& job, std::string_view part) {
   return std::ranges::any_of(job.ranks.front().trace.names, [part](const std::string& name) {
@@ -297,6 +292,7 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework,
                    std::optional<Duration> unprofiled_step) {
   Diagnosis diagnosis;
   diagnosis.unprofiled_step = unprofiled_step;
+  diagnosis.framework = &framework;
   for (std::size_t number = 0; number < job.ranks.size(); ++number) {
     const RankTrace& rank = job.ranks[number];
     diagnosis.ranks.push_back(diagnose_rank(job, number, unprofiled_step));
@@ -320,7 +316,7 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework,
                           [](const TracedBuckets& step) { return !step.sizes_known; });
   const std::string with_shapes =
       job.ranks.front().trace.has_shapes ? "" : " (record with record_shapes=True)";
-  if (unsized) {
+  if (unsized && !is_sharded(job.ranks.front().trace)) {
     diagnosis.unknowns.push_back("the size of each gradient" + with_shapes +
                                  ": buckets other than the recorded ones are judged as if the "
                                  "gradients of each recorded bucket were alike");
@@ -331,13 +327,13 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework,
   diagnosis.stages = stages_of(job, causes);
   diagnosis.uneven = uneven_work(job);
   // Its groups are of modules: no cap of DDP's applies.
-  diagnosis.is_of_fsdp = is_of_fsdp(job);
+  diagnosis.is_of_fsdp = is_sharded(job.ranks.front().trace);
   diagnosis.is_compiled =
       has_name(job, "CompiledFxGraph") || has_name(job, "Torch-Compiled Region");
   diagnosis.is_of_rocm = has_name(job, "hipLaunchKernel") ||
                          has_name(job, "hipModuleLaunchKernel") ||
                          has_name(job, "hipExtModuleLaunchKernel");
-  if (!diagnosis.is_of_fsdp || framework.id == "fsdp") {
+  if (!diagnosis.is_of_fsdp) {
     diagnosis.buckets = bucket_advice(job, diagnosis.ranks.front().forecast, framework);
   }
   const bool has_collectives = std::ranges::any_of(

@@ -41,6 +41,7 @@ struct RankDiagnosis {
   RankForecast forecast;
   HostTime host;
   RecordingCost recording;  // of the host's time
+  std::optional<Sharding> sharding;
 
   [[nodiscard]] const WhatIf* what_if(Change change) const;  // null: it would end nothing
 };
@@ -103,10 +104,11 @@ struct Diagnosis {
   std::vector<RankDiagnosis> ranks;
   std::vector<LateRank> late;  // worst first; of several ranks
   std::optional<BucketAdvice> buckets;
-  bool is_of_fsdp = false;       // then `buckets` is for the framework fsdp only
-  bool is_compiled = false;      // the step, or a part of it, by torch.compile
-  bool is_of_rocm = false;       // an AMD GPU
-  std::optional<Stages> stages;  // of a pipeline
+  bool is_of_fsdp = false;  // then there are no `buckets`: FSDP communicates by groups of modules
+  const Framework* framework = nullptr;  // whose settings were asked for
+  bool is_compiled = false;              // the step, or a part of it, by torch.compile
+  bool is_of_rocm = false;               // an AMD GPU
+  std::optional<Stages> stages;          // of a pipeline
   std::optional<Uneven> uneven;
   imports::Unrecognised unrecognised;  // over all ranks: what an absence must not be taken for
   std::vector<std::string> notes;      // how the traces were read, and what was left out

@@ -5,6 +5,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recordings/diagnose/step_traces.h"
 
+#include "recordings/diagnose/words.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <map>
@@ -56,6 +58,8 @@ struct Remarks {
   Phases phases;
   const TracedBuckets& buckets;  // of the step
   const StepCauses& causes;      // likewise
+  const Diagnosis& diagnosis;
+  const RankDiagnosis& rank;
 };
 
 // Builds the Trace of one step of one rank.
@@ -162,16 +166,19 @@ class StepTrace {
     if (launch != command_of_call_.end()) info.after = launch->second;
     const auto bucket = std::ranges::find(remarks_->buckets.buckets, work.collective,
                                           &imports::TracedBucket::collective);
+    ExposedCollective which{.collective = work.collective};
     if (bucket != remarks_->buckets.buckets.end()) {
-      info.bucket = BucketId{static_cast<std::int32_t>(bucket - remarks_->buckets.buckets.begin())};
-      info.name += ", bucket " + std::to_string(info.bucket->value);
+      which.bucket = static_cast<std::int32_t>(bucket - remarks_->buckets.buckets.begin());
+      info.bucket = BucketId{which.bucket};
     }
+    info.name += of_which(remarks_->rank, which);
     const auto exposed = std::ranges::find(remarks_->causes.collectives, work.collective,
                                            &ExposedCollective::collective);
     if (exposed == remarks_->causes.collectives.end()) return;
     const auto most = std::ranges::max_element(exposed->by);
     info.remarks["exposed"] = dovetail::to_string(exposed->exposed);
-    info.remarks["cause"] = to_string(static_cast<Cause>(most - exposed->by.begin()));
+    info.remarks["cause"] =
+        in_words(static_cast<Cause>(most - exposed->by.begin()), remarks_->diagnosis);
   }
 
   // Annotations and operators of threads that launch work, the outermost ones of each kind, a stream a thread and kind.
@@ -321,8 +328,8 @@ std::vector<traces::Trace> shown_traces(const JobTrace& job, const Diagnosis& di
     if (!step) continue;
     std::optional<Remarks> remarks;
     if (with_remarks) {
-      remarks.emplace(
-          Remarks{Phases(rank), replay.buckets[*step], diagnosis.ranks[r].causes[*step]});
+      remarks.emplace(Remarks{Phases(rank), replay.buckets[*step], diagnosis.ranks[r].causes[*step],
+                              diagnosis, diagnosis.ranks[r]});
     }
     const Remarks* const said = remarks ? &*remarks : nullptr;
     shown.push_back(

@@ -6,6 +6,7 @@
 #include "recordings/kineto/ddp_buckets.h"
 #include "recordings/kineto/rank_set.h"
 #include "recordings/kineto/rank_timeline.h"
+#include "recordings/kineto/sharding.h"
 #include "recordings/kineto/step_figures.h"
 #include "recordings/kineto/trace.h"
 
@@ -22,6 +23,8 @@ using imports::kNone;
 using imports::MatchedCollective;
 using imports::RankTimeline;
 using imports::RankTrace;
+using imports::ShardedGroup;
+using imports::Sharding;
 using imports::StepFigures;
 using imports::TracedBucket;
 using imports::TracedBuckets;

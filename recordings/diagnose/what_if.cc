@@ -118,6 +118,34 @@ std::vector<Duration> replayed_without(const RankTrace& rank, const RankReplay& 
   return steps;
 }
 
+// Whether a piece of compute is a copy into or out of a gather for backward.
+bool copies_gathered(const RankTrace& rank, const GpuWork& work) {
+  if (work.launch == kNone) return false;
+  const std::int32_t call = rank.line.calls[static_cast<std::size_t>(work.launch)].event;
+  const std::int32_t gather = imports::enclosing(rank.trace, rank.line, call, "FSDP::all_gather");
+  return gather != kNone &&
+         imports::enclosing(rank.trace, rank.line, gather, "FSDP::pre_backward") != kNone;
+}
+
+// Steps in which parameters are not gathered again for backward: those gathers, and the copies out of them, take no time. The host
+// does what it did.
+std::vector<Duration> replayed_kept(const RankTrace& rank, const RankReplay& replay) {
+  RecordedGraph changed = replay.recorded;
+  const std::optional<Sharding> sharding = imports::sharding_of(rank.trace, rank.line);
+  if (!sharding) return lengths(replayed_steps(changed, rank.line, replay.timeline));
+  step::Patch patch(changed.graph);
+  for (step::NodeId node = 0; node < changed.graph.size(); ++node) {
+    if (!changed.is_gpu_work(node)) continue;
+    const GpuWork& work = rank.line.works[static_cast<std::size_t>(changed.origin_of(node).index)];
+    const bool gathers =
+        work.collective != kNone &&
+        sharding->gathers_in_backward[static_cast<std::size_t>(work.collective)] != 0;
+    if (gathers || (work.collective == kNone && copies_gathered(rank, work)))
+      patch.set_time(node, 0);
+  }
+  return lengths(replayed_steps(changed, rank.line, played(changed.graph)));
+}
+
 // Steps whose optimizer issues its first launch only: its other calls, and the pauses before them, take no time. Its kernels
 // take what they took.
 std::vector<Duration> replayed_fused(const RankTrace& rank, const RankReplay& replay) {
@@ -150,7 +178,8 @@ class RankChanges {
         replay_(replay),
         causes_(causes),
         rank_(job.ranks[number]),
-        unprofiled_step_(unprofiled_step) {}
+        unprofiled_step_(unprofiled_step),
+        sharding_(imports::sharding_of(rank_.trace, rank_.line)) {}
 
   RankForecast forecast() {
     RankForecast result;
@@ -174,6 +203,7 @@ class RankChanges {
       if (has(SerialWait::Kind::Gather)) {
         add(Change::Prefetch);
       }
+      if (sharding_ && sharding_->gathers_again()) add(Change::KeepParameters);
     }
     if (rank_.line.on_cpu) return result;
     constexpr double kManyLaunches = 20;
@@ -249,7 +279,8 @@ class RankChanges {
   [[nodiscard]] std::optional<Duration> gain(const RankForecast& forecast, Change change) const {
     if (!forecast.workload || !forecast.check->is_trustworthy()) return std::nullopt;
     if (change == Change::NoBubble || change == Change::WaitAtUpdate ||
-        change == Change::Prefetch || change == Change::FusedOptimizer) {
+        change == Change::Prefetch || change == Change::KeepParameters ||
+        change == Change::FusedOptimizer) {
       return std::nullopt;
     }
     if (change == Change::NoHost) return gain_without_host(*forecast.workload);
@@ -284,7 +315,7 @@ class RankChanges {
     return median_or(std::move(lost), Duration{});
   }
 
-  [[nodiscard]] static Duration lost_to(const StepCauses& step, Change change) {
+  [[nodiscard]] Duration lost_to(const StepCauses& step, Change change) const {
     const auto by = [&](Cause cause) { return step.by[static_cast<std::size_t>(cause)]; };
     switch (change) {
       case Change::NoNetwork:
@@ -297,6 +328,8 @@ class RankChanges {
         return by(Cause::Serialised);
       case Change::Prefetch:
         return by(Cause::NoPrefetch);
+      case Change::KeepParameters:
+        return lost_to_gathers_in_backward(step, *sharding_);
       case Change::FusedOptimizer:
       case Change::NoRecording:
       case Change::NoHost:
@@ -311,6 +344,7 @@ class RankChanges {
   const std::vector<StepCauses>& causes_;
   const RankTrace& rank_;
   std::optional<Duration> unprofiled_step_;
+  std::optional<Sharding> sharding_;
   HostTaken host_ = HostTaken::RunsAhead;
 };
 
@@ -378,6 +412,7 @@ std::vector<Duration> replayed_with(const RankTrace& rank, const RankReplay& rep
   }
   if (change == Change::Prefetch) return replayed_without(rank, replay, SerialWait::Kind::Gather);
   if (change == Change::FusedOptimizer) return replayed_fused(rank, replay);
+  if (change == Change::KeepParameters) return replayed_kept(rank, replay);
   RecordedGraph changed = replay.recorded;
   step::StepGraph& graph = changed.graph;
   step::Patch patch(graph);
@@ -404,6 +439,15 @@ std::vector<Duration> replayed_with(const RankTrace& rank, const RankReplay& rep
     }
   }
   return lengths(replayed_steps(changed, rank.line, played(graph)));
+}
+
+Duration lost_to_gathers_in_backward(const StepCauses& step, const Sharding& sharding) {
+  Duration lost{};
+  for (const ExposedCollective& share : step.collectives) {
+    if (sharding.gathers_in_backward[static_cast<std::size_t>(share.collective)] == 0) continue;
+    lost += share.exposed - share.by[static_cast<std::size_t>(Cause::Host)];
+  }
+  return lost;
 }
 
 models::Profile without_host(models::Profile profile) {

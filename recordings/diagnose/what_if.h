@@ -48,7 +48,8 @@ using frameworks::InFlight;
 using search::Gain;
 
 // WaitAtUpdate, Prefetch: without the waits of serial_waits.h; only where there are any. FusedOptimizer: calls of the optimizer's
-// step take no time but for its first launch; only where it launches 20 times and more. NoNetwork: collectives only wait for others. NobodyLate: their own time only; NoBubble: that of the messages of a pipeline. NoRecording: without what the profiler
+// step take no time but for its first launch; only where it launches 20 times and more. KeepParameters: gathers for backward of FSDP2's
+// groups, and what they copy, take no time. NoNetwork: collectives only wait for others. NobodyLate: their own time only; NoBubble: that of the messages of a pipeline. NoRecording: without what the profiler
 // costs the host (recording_cost.h), of a GPU's rank. NoHost: calls and pauses of the host take no time, the profiler's among them; it
 // still waits where it waited for the GPU.
 enum class Change : std::uint8_t {
@@ -57,6 +58,7 @@ enum class Change : std::uint8_t {
   NoBubble,
   WaitAtUpdate,
   Prefetch,
+  KeepParameters,
   FusedOptimizer,
   NoRecording,
   NoHost
@@ -125,6 +127,9 @@ RankForecast forecast_rank(const JobTrace& job, std::size_t rank, const RankRepl
 // The steps of the recorded graph with a change made to it. REQUIRES: not NoRecording.
 // The last two changes of waits never make a step shorter than the collectives of one stream.
 std::vector<Duration> replayed_with(const RankTrace& rank, const RankReplay& replay, Change change);
+
+// What stood exposed in gathers for backward, and not for the host.
+Duration lost_to_gathers_in_backward(const StepCauses& step, const Sharding& sharding);
 
 // A profile whose host takes no time. REQUIRES: profile.host.
 models::Profile without_host(models::Profile profile);

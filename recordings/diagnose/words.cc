@@ -45,7 +45,7 @@ std::string late_sentence(const Finding& finding, const LateRank& worst) {
   return text;
 }
 
-std::string exposed_sentence(const Finding& finding) {
+std::string exposed_sentence(const Finding& finding, const Diagnosis& diagnosis) {
   std::string text = of_step(finding) + " is exposed communication";
   std::vector<std::size_t> order(kCauses);
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -53,7 +53,7 @@ std::string exposed_sentence(const Finding& finding) {
   const char* separator = ": ";
   for (const std::size_t c : order) {
     if (finding.by[c] <= Duration{}) break;
-    text += separator + std::string(to_string(static_cast<Cause>(c))) + " " + ms(finding.by[c]);
+    text += separator + in_words(static_cast<Cause>(c), diagnosis) + " " + ms(finding.by[c]);
     separator = ", ";
   }
   return text;
@@ -151,11 +151,15 @@ std::string uneven_sentence(const Finding& finding, const Uneven& uneven) {
 }
 
 // Waits that nothing demands, and what the step would be without them.
-std::string serial_sentence(const Finding& finding) {
+std::string serial_sentence(const Finding& finding, const Diagnosis& diagnosis) {
   const bool reductions = finding.kind == FindingKind::Serialised;
   std::string text =
-      reductions ? "backward waits for reductions of buckets that nothing reads before the update, "
-                 : "gathers are started when compute needs them (no prefetch), ";
+      reductions && diagnosis.is_of_fsdp
+          ? "backward waits for the reduction of the group before (FSDP has one in flight), which "
+            "nothing reads before the update, "
+      : reductions
+          ? "backward waits for reductions of buckets that nothing reads before the update, "
+          : "gathers are started when compute needs them (no prefetch), ";
   text += ms(finding.amount) + " of the exposed time; " +
           (reductions ? "waited for at the update only" : "started one layer earlier") + ", ";
   if (finding.gain * 200 < finding.whole) {
@@ -165,15 +169,15 @@ std::string serial_sentence(const Finding& finding) {
          ms(finding.whole);
 }
 
-std::string accumulation_sentence(const Finding& finding) {
+std::string accumulation_sentence(const Finding& finding, const Diagnosis& diagnosis) {
   const imports::Accumulation& found = finding.accumulation;
   const bool all = found.reducing == found.passes;
   return (all ? std::string("every micro-step reduces all gradients: ")
               : std::to_string(found.reducing) + " micro-steps reduce all gradients: ") +
-         std::to_string(found.passes) +
-         " backward passes for one step of the optimizer; wrap all but the last in no_sync(), "
-         "saves " +
-         of_step(finding);
+         std::to_string(found.passes) + " backward passes for one step of the optimizer; " +
+         (diagnosis.is_of_fsdp ? "set_requires_gradient_sync(False) for all but the last"
+                               : "wrap all but the last in no_sync()") +
+         ", saves " + of_step(finding);
 }
 
 // What of a wait for the host is the profiler's own.
@@ -201,8 +205,9 @@ std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
     case FindingKind::Stragglers:
       return late_sentence(finding, diagnosis.late.front());
     case FindingKind::HostBound:
-      return "host-bound: no bucket size will help; the GPU waits " + of_step(finding) +
-             " for the host" + of_recording(finding, diagnosis) +
+      return "host-bound: no " + std::string(diagnosis.is_of_fsdp ? "grouping" : "bucket size") +
+             " will help; the GPU waits " + of_step(finding) + " for the host" +
+             of_recording(finding, diagnosis) +
              ", and with a network that took no time the step would be " +
              ms(finding.without_network);
     case FindingKind::NoCollective:
@@ -211,12 +216,12 @@ std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
       return "communication is hidden: with a network that took no time the step would be " +
              ms(finding.without_network) + " instead of " + ms(finding.whole);
     case FindingKind::Exposed:
-      return exposed_sentence(finding);
+      return exposed_sentence(finding, diagnosis);
     case FindingKind::Serialised:
     case FindingKind::NoPrefetch:
-      return serial_sentence(finding);
+      return serial_sentence(finding, diagnosis);
     case FindingKind::Accumulation:
-      return accumulation_sentence(finding);
+      return accumulation_sentence(finding, diagnosis);
     case FindingKind::WaitsForHost:
       break;
   }
@@ -393,6 +398,8 @@ std::string_view to_string(Change change) {
       return "reductions waited for at the update only";
     case Change::Prefetch:
       return "gathers started one layer earlier (prefetch)";
+    case Change::KeepParameters:
+      return "parameters kept from forward to backward (reshard_after_forward=False)";
     case Change::FusedOptimizer:
       return "an optimizer of one launch (fused=True)";
     case Change::NoRecording:
@@ -412,6 +419,69 @@ std::string in_words(Change change, const Diagnosis& diagnosis) {
                      : " (" + graphs + ", compiled steps)");
 }
 
+std::string in_words(Cause cause, const Diagnosis& diagnosis) {
+  if (cause == Cause::ClosedLate && diagnosis.is_of_fsdp) return "group closed late";
+  return std::string(to_string(cause));
+}
+
+std::string of_which(const RankDiagnosis& rank, const ExposedCollective& collective) {
+  if (!rank.sharding) {
+    return collective.bucket >= 0 ? ", bucket " + std::to_string(collective.bucket) : "";
+  }
+  const std::int32_t group =
+      rank.sharding->group_of[static_cast<std::size_t>(collective.collective)];
+  if (group == kNone) return "";
+  const std::string& name = rank.sharding->groups[static_cast<std::size_t>(group)].name;
+  return name.empty() ? ", root group" : ", group " + name;
+}
+
+std::vector<std::string> sharding_lines(const Diagnosis& diagnosis) {
+  if (diagnosis.ranks.empty() || !diagnosis.ranks.front().sharding) return {};
+  const Sharding& sharding = *diagnosis.ranks.front().sharding;
+  const auto again = std::ranges::count_if(
+      sharding.groups, [](const ShardedGroup& group) { return group.backward > 0; });
+  std::string text = "FSDP2: " + counted(sharding.groups.size(), "group");
+  if (sharding.shards > 0)
+    text += " over " + counted(static_cast<std::size_t>(sharding.shards), "rank");
+  if (sharding.replicas > 1) {
+    text += ", " + std::to_string(sharding.replicas) +
+            " replicas (HSDP: an all-reduce follows each reduce-scatter)";
+  }
+  text += again == 0 ? "; none is gathered again for backward (reshard_after_forward=False)"
+                     : "; " + std::to_string(again) +
+                           " gathered again for backward (reshard_after_forward=True), which "
+                           "frees " +
+                           dovetail::to_string(sharding.kept_without()) + " of a rank between";
+  const auto ahead = [](const std::optional<std::int64_t>& groups) {
+    return !groups ? std::string("not told")
+           : *groups == 0
+               ? std::string("by the group's own hook")
+               : std::to_string(*groups) + (*groups == 1 ? " group" : " groups") + " ahead";
+  };
+  text += "; gathers are issued " + ahead(sharding.forward_ahead) + " in forward";
+  if (again > 0) text += ", " + ahead(sharding.backward_ahead) + " in backward";
+  return {text};
+}
+
+std::optional<ShardingAdvice> sharding_advice(const Diagnosis& diagnosis) {
+  std::optional<ShardingAdvice> best;
+  for (const auto& [change, line] :
+       {std::pair(Change::KeepParameters, "fully_shard(block, reshard_after_forward=False)"),
+        std::pair(Change::Prefetch, "block.set_modules_to_forward_prefetch([next_block])")}) {
+    Gain gain{.middle = {}, .low = Duration::max(), .high = {}};
+    for (const RankDiagnosis& rank : diagnosis.ranks) {
+      const WhatIf* const found = rank.what_if(change);
+      const Gain own = found == nullptr ? Gain{} : found->gain;
+      gain.middle += own.middle / std::ssize(diagnosis.ranks);
+      gain.low = std::min(gain.low, own.low);
+      gain.high = std::max(gain.high, own.high);
+    }
+    if (gain.high <= Duration{} || (best && best->gain.middle >= gain.middle)) continue;
+    best = {.change = change, .gain = gain, .line = line};
+  }
+  return best;
+}
+
 std::string headline(const Diagnosis& diagnosis) {
   return sentence(diagnosis.findings.front(), diagnosis);
 }
@@ -421,6 +491,7 @@ std::vector<std::string> sentences(const Diagnosis& diagnosis) {
   for (std::size_t i = 1; i < diagnosis.findings.size(); ++i) {
     lines.push_back(sentence(diagnosis.findings[i], diagnosis));
   }
+  for (std::string& line : sharding_lines(diagnosis)) lines.push_back(std::move(line));
   return lines;
 }
 
@@ -445,6 +516,52 @@ Gain unrecorded(const Gain& gain, const RankDiagnosis& rank) {
 const Finding* finding_of(const Diagnosis& diagnosis, FindingKind kind) {
   const auto finding = std::ranges::find(diagnosis.findings, kind, &Finding::kind);
   return finding == diagnosis.findings.end() ? nullptr : &*finding;
+}
+
+// "7 groups of FSDP2, gathered again for backward".
+std::string grouping_in_words(const Sharding& sharding) {
+  return counted(sharding.groups.size(), "group") + " of FSDP2" +
+         (sharding.gathers_again() ? ", gathered again for backward" : ", gathered once");
+}
+
+// Of FSDP: in its own API, or why nothing is to be set.
+void say_sharding(const Diagnosis& diagnosis, Brief& brief) {
+  const std::string_view id = diagnosis.framework->id;
+  if (id != "fsdp" && !id.starts_with("torch")) {
+    brief.why_nothing = "the trace is a step of FSDP, and settings of " +
+                        std::string(diagnosis.framework->name) +
+                        " are judged on one of DistributedDataParallel";
+    brief.gives = "no forecast of buckets";
+    return;
+  }
+  const auto& sharding = diagnosis.ranks.front().sharding;
+  if (!sharding) {
+    brief.why_nothing =
+        "FSDP communicates by groups of modules, and this trace does not tell them (FSDP2 "
+        "annotates "
+        "each)";
+    brief.gives = "no forecast of groups";
+    return;
+  }
+  const std::optional<ShardingAdvice> advice = sharding_advice(diagnosis);
+  brief.why_nothing = "keep what you have (" + grouping_in_words(*sharding) + ")";
+  if (!advice) {
+    brief.gives = "nothing: neither keeping parameters nor prefetching would end anything";
+    return;
+  }
+  const Duration step = usual_step(diagnosis.ranks.front().recorded);
+  std::string gives = "at most " + three_digits(advice->gain) + " of " + ms(step) +
+                      " a step less: " + std::string(to_string(advice->change));
+  if (advice->change == Change::KeepParameters) {
+    gives += "; a rank keeps " + dovetail::to_string(sharding->kept_without()) +
+             " more of parameters from forward to backward";
+  }
+  if (advice->is_told()) {
+    brief.set = advice->line;
+    brief.gives = gives;
+  } else {
+    brief.gives = "nothing that can be told: " + gives;
+  }
 }
 
 // Of a trace without a bucket that could be another one.
@@ -475,11 +592,7 @@ void say_no_buckets(const Diagnosis& diagnosis, Brief& brief) {
                   ms(uneven->whole) + " a step less";
     return;
   }
-  if (diagnosis.is_of_fsdp) {
-    brief.why_nothing =
-        "FSDP communicates by groups of modules, to which no bucket size of DDP applies; "
-        "--framework fsdp judges groups where the trace allows it";
-  }
+  if (diagnosis.is_of_fsdp) return say_sharding(diagnosis, brief);
   const bool sends_nothing = finding_of(diagnosis, FindingKind::NoCollective) != nullptr &&
                              diagnosis.unrecognised.likely.empty();
   if (!sends_nothing) return;
@@ -540,6 +653,12 @@ std::string what_is_left(const Diagnosis& diagnosis) {
   const Finding* const uneven = finding_of(diagnosis, FindingKind::Uneven);
   if (uneven != nullptr && most.change == Change::NobodyLate) {
     text += "; " + ms(uneven->amount) + " if the work were spread evenly";
+  }
+  const HostTime& host = most.rank->host;
+  const Duration own = host.step - host.part(HostPart::Waiting).time;  // but waiting
+  const Duration then = usual_step(most.rank->recorded) - most.gain.middle;
+  if (most.change == Change::NoNetwork && own * 10 >= then * 9) {
+    text += "; then its host's " + ms(own) + " a step set the pace";
   }
   const WhatIf* const recording = most.rank->what_if(Change::NoRecording);
   if (most.change == Change::NoHost && recording != nullptr) {

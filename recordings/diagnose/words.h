@@ -30,6 +30,16 @@ std::string no_work_sentence(const imports::Unrecognised& seen);
 std::string headline(const Diagnosis& diagnosis);
 std::vector<std::string> sentences(const Diagnosis& diagnosis);
 
+// What to change of FSDP2: the largest of what its own API can say, over all ranks: the mean, the least and the most of
+// their gains. Nothing where no change would end anything.
+struct ShardingAdvice {
+  Change change = Change::KeepParameters;
+  Gain gain;
+  std::string line;  // to paste
+  [[nodiscard]] bool is_told() const { return gain.low > Duration{}; }
+};
+std::optional<ShardingAdvice> sharding_advice(const Diagnosis& diagnosis);
+
 // The answer in three sentences: the line to paste or why there is none; what it gives; what a change of another kind would
 // give at most. Empty where there is no work to diagnose.
 struct Brief {
@@ -38,6 +48,15 @@ struct Brief {
   std::string gives, left;
 };
 Brief brief(const Diagnosis& diagnosis);
+
+// "bucket closed late", of FSDP "group closed late".
+std::string in_words(Cause cause, const Diagnosis& diagnosis);
+
+// ", bucket 3", of FSDP2 ", group layers.0"; "" where it is of none.
+std::string of_which(const RankDiagnosis& rank, const ExposedCollective& collective);
+
+// FSDP2's groups in sentences: how many, of what sizes, what is gathered when. Empty for other traces.
+std::vector<std::string> sharding_lines(const Diagnosis& diagnosis);
 
 // Where the host's time of a step goes: parts, what recording costs, operators, annotations, longest pauses. `unprofiled_step`: as
 // somebody measured it.

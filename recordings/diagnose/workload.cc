@@ -622,6 +622,12 @@ std::vector<std::pair<Bytes, Duration>> all_reduce_times(const JobTrace& job) {
   return times;
 }
 
+bool is_sharded(const KinetoTrace& trace) {
+  return std::ranges::any_of(trace.names, [](const std::string& name) {
+    return name.starts_with("FSDP::") || name.starts_with("FullyShardedDataParallel");
+  });
+}
+
 Extracted workload_of(const JobTrace& job, std::size_t number, const RankReplay& replay,
                       const WorkloadOptions& options) {
   const RankTrace& rank = job.ranks[number];
@@ -629,6 +635,12 @@ Extracted workload_of(const JobTrace& job, std::size_t number, const RankReplay&
     return "the replay of this trace misses its step times: no workload is made of it";
   }
   if (job.least_world_size() > (1 << 20)) return "a job of more than 1048576 ranks";
+  if (is_sharded(rank.trace)) {
+    return "a step of FSDP, which gathers parameters and reduces gradients by groups of modules: "
+           "no workload of "
+           "gradients in buckets can be made; dovetail diagnose reads it, and explore --job prices "
+           "jobs of FSDP";
+  }
   const bool any = std::ranges::any_of(
       replay.buckets, [](const TracedBuckets& step) { return !step.buckets.empty(); });
   if (!any) {

@@ -82,7 +82,10 @@ struct WorkloadOptions {
   HostTaken host = HostTaken::RunsAhead;
 };
 
-// The workload of one rank of the job, or in one sentence why none can be made: no DDP bucket, no backward on the GPU, a
+// Whether a trace is of PyTorch's FSDP (1 or 2), by its own annotations.
+bool is_sharded(const KinetoTrace& trace);
+
+// The workload of one rank of the job, or in one sentence why none can be made: FSDP's groups, no DDP bucket, no backward on the GPU, a
 // replay that is not that of the trace.
 using Extracted = std::variant<TracedWorkload, std::string>;
 Extracted workload_of(const JobTrace& job, std::size_t rank, const RankReplay& replay,

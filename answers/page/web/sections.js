@@ -140,9 +140,12 @@ function mostOf(ranks) {
   return groupsOf(all, (entry) => entry.change).map((entries) => greatest(entries, (entry) => entry.gain_us));
 }
 
+const mebibytes = (bytes) => (bytes === null ? "" : (bytes / 2 ** 20).toFixed(2));
+
 function diagnosisSection(diagnosis) {
+  const inWords = (cause) => (diagnosis.fsdp === null ? exposedWords[cause][1] : exposedWords[cause][1].replace("bucket", "group"));
   const bars = emphasize(diagnosis.ranks.flatMap((rank) => rank.steps.map((step) => ({name: `rank ${rank.rank} ${step.name}`, parts: [
-    ["--forward", "compute", step.compute_us], ...Object.entries(step.exposed_by_cause).map(([cause, us]) => [...exposedWords[cause], us]),
+    ["--forward", "compute", step.compute_us], ...Object.entries(step.exposed_by_cause).map(([cause, us]) => [exposedWords[cause][0], inWords(cause), us]),
     ["--gap", "nothing on the GPU", step.idle_us]].filter((part) => part[2] > 0)}))).filter((bar) => bar.parts.length > 0));
   // Of many ranks the longest step each, and all of them below.
   const few = bars.length <= 8 ? bars : groupsOf(bars, (bar) => bar.name.split(" ")[1]).map((steps) => greatest(steps, (bar) => sumOf(bar.parts, (part) => part[2])));
@@ -159,6 +162,13 @@ function diagnosisSection(diagnosis) {
     ...(bars.length === 0 ? [] : [element("p", {}, kindOf("measured"), " by the profiler"), partsLegend(few),
       stackedBars("diagnosis", "Where the time of each recorded step goes; the same numbers stand in the table below.", few),
       folded("The same as a table", partsTable("Where the time goes", bars))]),
+    diagnosis.collectives.length === 0 ? null : element("h3", {}, "Collectives by themselves (measured; bus bandwidth as nccl-tests has it)"),
+    diagnosis.collectives.length === 0 ? null : table("Bus bandwidth of each kind and size", [["collective", "text"], "MiB", "ranks", "ms", "GB/s", "shipped machine GB/s", ["machine", "text"]],
+      diagnosis.collectives.map((one) => [[one.collective, "text"], (one.bytes / 2 ** 20).toFixed(2), one.ranks, ms(one.own_us), one.bus_gb_per_s.toFixed(1),
+        one.machine_bus_gb_per_s === null ? "" : one.machine_bus_gb_per_s.toFixed(1), [one.machine ?? "", "text"]])),
+    diagnosis.fsdp === null ? null : table("Groups of FSDP2", [["group", "text"], "parameters", "gathered MiB", "in forward", "in backward", "reduced MiB", "reductions", "all-reduces"],
+      diagnosis.fsdp.groups.map((group) => [[group.name || "root", "text"], group.elements ?? "", mebibytes(group.gathered_bytes), group.gathers_in_forward, group.gathers_in_backward,
+        mebibytes(group.reduced_bytes), group.reductions, group.all_reduces])),
     diagnosis.late.length === 0 ? null : table("Who was late", ["rank", "collectives", "others waited ms", ["mostly with", "text"]],
       diagnosis.late.map((late) => [late.rank, late.collectives, ms(late.waiting_of_others_us), [late.mostly_with || "nothing stands out", "text"]])),
     whatIfs.length === 0 ? null : element("h3", {}, "What a change would give, at most (simulated)"),

@@ -317,6 +317,13 @@ Duration cause_of(const RankDiagnosis& rank, Change change) {
       case Change::Prefetch:
         all = by(Cause::NoPrefetch);
         break;
+      case Change::KeepParameters:
+        for (const ExposedCollective& share : step.collectives) {
+          const auto collective = static_cast<std::size_t>(share.collective);
+          if (rank.sharding->gathers_in_backward[collective] == 0) continue;
+          all += share.exposed - share.by[static_cast<std::size_t>(Cause::Host)];
+        }
+        break;
       case Change::FusedOptimizer:
       case Change::NoRecording:
       case Change::NoHost:

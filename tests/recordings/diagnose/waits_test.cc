@@ -20,6 +20,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using testing::MadeEvents;
+using ::testing::Not;
 
 // Two steps of 10 ms. Compute on stream 7: 0.1 to 4, then it stands still for an all-reduce of 3 ms (4 to 7), then 7.005 to 9.
 // On stream 33 something else runs from 2 to `side_end`. What lies behind it differs.
@@ -227,12 +228,94 @@ TEST(WaitsTest, AReceiveOfTheStepsOwnThreadIsAWait) {
   }
 }
 
-// FSDP2 on Gloo: no cap of DDP's is advised, but for FSDP its groups are judged where that can be.
-TEST(WaitsTest, FsdpIsToldInNoWordsOfDdp) {
-  const Diagnosis diagnosis = diagnose(testing::gloo_job("fsdp2", 2));
-  EXPECT_FALSE(diagnosis.buckets);
-  EXPECT_THAT(brief(diagnosis).why_nothing, HasSubstr("FSDP communicates by groups of modules"));
-  EXPECT_NE(diagnosis.findings.front().kind, FindingKind::Hidden);
+// --- FSDP2 in its own words ----------------------------------------------------------------------------
+
+std::string all_that_is_said(const Diagnosis& diagnosis) {
+  const Brief told = brief(diagnosis);
+  std::string text = told.set + "\n" + told.why_nothing + "\n" + told.gives + "\n" + told.left +
+                     "\n" + headline(diagnosis) + "\n";
+  for (const std::string& line : sentences(diagnosis)) text += line + "\n";
+  for (const std::string& line : diagnosis.unknowns) text += line + "\n";
+  for (const RankDiagnosis& rank : diagnosis.ranks) {
+    for (const StepCauses& step : rank.causes) {
+      for (const ExposedCollective& one : step.collectives) text += of_which(rank, one) + "\n";
+    }
+  }
+  return text;
+}
+
+TEST(FsdpWordsTest, FsdpIsToldInNoWordsOfDdp) {
+  for (const std::string id : {"torch", "fsdp", "megatron"}) {
+    for (const JobTrace& job : {testing::h100_job("fsdp2"), testing::gloo_job("fsdp2", 2),
+                                testing::gloo_job("hsdp", 4)}) {
+      const Diagnosis diagnosis = diagnose(job, frameworks::framework(id));
+      EXPECT_FALSE(diagnosis.buckets);
+      EXPECT_FALSE(diagnosis.ranks[0].forecast.workload.has_value());
+      const std::string said = all_that_is_said(diagnosis);
+      for (const char* const of_ddp :
+           {"bucket_cap_mb", "bucket closed", ", bucket ", "no_sync()"}) {
+        EXPECT_THAT(said, Not(HasSubstr(of_ddp))) << id;
+      }
+      EXPECT_THAT(said, HasSubstr("FSDP2: "));
+      if (id == "megatron") {
+        EXPECT_TRUE(brief(diagnosis).set.empty());
+        EXPECT_THAT(brief(diagnosis).why_nothing, HasSubstr("the trace is a step of FSDP"));
+      }
+    }
+  }
+}
+
+TEST(FsdpWordsTest, DdpIsToldInNoWordsOfFsdp) {
+  for (const JobTrace& job : {testing::h100_job("ddp"), testing::resnet50()}) {
+    const std::string said = all_that_is_said(diagnose(job));
+    for (const char* const of_fsdp :
+         {"fully_shard", "reshard_after_forward", "FSDP", "group closed"}) {
+      EXPECT_THAT(said, Not(HasSubstr(of_fsdp)));
+    }
+  }
+}
+
+// Two ranks over sockets gather each of six blocks twice, and backward waits for that: 4.7 ms a gather of which most stands exposed.
+TEST(FsdpWordsTest, KeepingParametersIsPricedByTheReplay) {
+  const Diagnosis diagnosis = diagnose(testing::h100_job("fsdp2"));
+  const auto advice = sharding_advice(diagnosis);
+  ASSERT_TRUE(advice.has_value());
+  EXPECT_EQ(advice->change, Change::KeepParameters);
+  EXPECT_TRUE(advice->is_told());
+  EXPECT_EQ(brief(diagnosis).set, "fully_shard(block, reshard_after_forward=False)");
+  EXPECT_THAT(brief(diagnosis).gives, HasSubstr("a rank keeps 36.1 MiB more of parameters"));
+  for (const RankDiagnosis& rank : diagnosis.ranks) {
+    Duration gathered{};  // a step, in backward
+    for (std::size_t c = 0; c < rank.sharding->gathers_in_backward.size(); ++c) {
+      if (rank.sharding->gathers_in_backward[c] == 0) continue;
+      const StepCauses& step = rank.causes[1];
+      for (const ExposedCollective& one : step.collectives) {
+        if (one.collective == static_cast<std::int32_t>(c)) gathered += one.exposed;
+      }
+    }
+    const Gain gain = rank.what_if(Change::KeepParameters)->gain;
+    EXPECT_LE(gain.middle, gathered * 11 / 10);
+    EXPECT_GE(gain.middle, gathered / 3);
+  }
+  // With a free network two ranks of FSDP2 still have their host, over 40 ms a step.
+  EXPECT_THAT(brief(diagnosis).left, HasSubstr("a step set the pace"));
+}
+
+// Without annotations (FSDP1) nobody knows the groups.
+TEST(FsdpWordsTest, Fsdp1HasNoGroupsToTell) {
+  MadeEvents events;
+  for (int n = 0; n < 2; ++n) {
+    const double at = 1000 + n * 10'000;
+    events.step(n + 3, at, 10'000);
+    events.event("user_annotation", "FullyShardedDataParallel.forward", 1, at + 5, 4000);
+    events.kernel("gemm", 7, at + 100, 3900, events.launch(1, at + 10));
+    events.kernel("ncclDevKernel_AllGather_RING_LL", 20, at + 4000, 3000,
+                  events.launch(1, at + 30));
+    events.kernel("gemm", 7, at + 7005, 1995, events.launch(1, at + 40));
+  }
+  const Diagnosis diagnosis = diagnose(testing::job_of(events.text()));
+  EXPECT_THAT(brief(diagnosis).why_nothing, HasSubstr("this trace does not tell them"));
+  EXPECT_THAT(all_that_is_said(diagnosis), Not(HasSubstr("bucket_cap_mb")));
 }
 
 }  // namespace
