@@ -50,6 +50,20 @@ std::string slow_bus_sentence(const imports::JobTrace& job, const std::vector<Bu
          "nccl-log";
 }
 
+namespace {
+
+// In MiB with three places where a row beside it has another size that prints alike: "28.059 MiB".
+std::string size_text(const std::vector<BusRow>& rows, const BusRow& row) {
+  const bool is_alone = std::ranges::none_of(rows, [&row](const BusRow& other) {
+    return other.bytes != row.bytes && to_string(other.bytes) == to_string(row.bytes);
+  });
+  if (is_alone) return to_string(row.bytes);
+  return fixed(static_cast<double>(row.bytes.count()) / static_cast<double>(mib(1).count()), 3) +
+         " MiB";
+}
+
+}  // namespace
+
 void print_bus(std::ostream& out, const std::vector<BusRow>& rows, const Detail& detail) {
   if (rows.empty()) return;
   constexpr std::size_t kShown = 8;
@@ -59,18 +73,18 @@ void print_bus(std::ostream& out, const std::vector<BusRow>& rows, const Detail&
                       (shown < rows.size() ? ", " + std::to_string(shown) + " of " +
                                                  std::to_string(rows.size()) + "; --all"
                                            : ""));
-  print_table(
-      out, table_of<BusRow>({{{"", "collective"}, &BusRow::collective},
-                             {{"", "size"}, [](const BusRow& row) { return to_string(row.bytes); }},
-                             {{"", "ranks"}, &BusRow::ranks},
-                             {{"", "ms", Unit::Milliseconds, {3}}, &BusRow::own},
-                             {{"", "GB/s"}, [](const BusRow& row) { return fixed(row.gb_s, 1); }},
-                             {{"", "shipped machine", Unit::Own, {}, 0, Align::Left},
-                              [](const BusRow& row) {
-                                return row.other ? row.machine + " " + fixed(*row.other, 1)
-                                                 : std::string("-");
-                              }}},
-                            std::span(rows).first(shown)));
+  print_table(out, table_of<BusRow>(
+                       {{{"", "collective"}, &BusRow::collective},
+                        {{"", "size"}, [&rows](const BusRow& row) { return size_text(rows, row); }},
+                        {{"", "ranks"}, &BusRow::ranks},
+                        {{"", "ms", Unit::Milliseconds, {3}}, &BusRow::own},
+                        {{"", "GB/s"}, [](const BusRow& row) { return fixed(row.gb_s, 1); }},
+                        {{"", "shipped machine", Unit::Own, {}, 0, Align::Left},
+                         [](const BusRow& row) {
+                           return row.other ? row.machine + " " + fixed(*row.other, 1)
+                                            : std::string("-");
+                         }}},
+                       std::span(rows).first(shown)));
 }
 
 }  // namespace dovetail::cli

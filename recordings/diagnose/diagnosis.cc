@@ -248,13 +248,14 @@ void add_new(std::vector<std::string>& lines, const std::vector<std::string>& mo
 }
 
 // Once where every rank says the same, else with the rank's number.
-void add_unknowns(std::vector<std::string>& unknowns, const JobTrace& job, std::size_t number) {
+void add_of_rank(std::vector<std::string>& lines, const JobTrace& job, std::size_t number,
+                 std::vector<std::string> RankTimeline::*said) {
   const RankTrace& rank = job.ranks[number];
-  for (const std::string& line : rank.line.unknowns) {
-    const bool is_of_all = std::ranges::all_of(job.ranks, [&line](const RankTrace& other) {
-      return std::ranges::count(other.line.unknowns, line) > 0;
+  for (const std::string& line : rank.line.*said) {
+    const bool is_of_all = std::ranges::all_of(job.ranks, [&](const RankTrace& other) {
+      return std::ranges::count(other.line.*said, line) > 0;
     });
-    add_new(unknowns, {is_of_all ? line : "rank " + std::to_string(rank.rank) + ": " + line});
+    add_new(lines, {is_of_all ? line : "rank " + std::to_string(rank.rank) + ": " + line});
   }
 }
 
@@ -296,8 +297,8 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework,
   for (std::size_t number = 0; number < job.ranks.size(); ++number) {
     const RankTrace& rank = job.ranks[number];
     diagnosis.ranks.push_back(diagnose_rank(job, number, unprofiled_step));
-    add_unknowns(diagnosis.unknowns, job, number);
-    add_new(diagnosis.notes, rank.line.notes);
+    add_of_rank(diagnosis.unknowns, job, number, &RankTimeline::unknowns);
+    add_of_rank(diagnosis.notes, job, number, &RankTimeline::notes);
     for (const std::string& problem : rank.trace.problems) {
       diagnosis.unknowns.push_back(rank.trace.file + ": " + problem);
     }

@@ -26,9 +26,10 @@ from browser import Browser, BrowserError, missing
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TRACE = ROOT / "tests/recordings/kineto/traces/ddp-resnet50-a100x2-rank0.json.gz"
 CPU_TRACE = TRACE.parent / "cpu-only-gloo.json.gz"
+FSDP2_TRACES = " ".join(str(TRACE.parent / f"h100/fsdp2-rank{rank}.json.gz") for rank in (0, 1))
 HOSTILE = "</script><script>document.title='hostile'</script><img src=x onerror=\"document.title='hostile'\">&amp;@TITLE@"
 
-ANSWERED = {"explore", "plan", "jobs", "fsdp", "pipeline", "full", "host"}  # pages of commands that begin with set, gives, left
+ANSWERED = {"explore", "plan", "jobs", "fsdp", "pipeline", "full", "host", "diagnose", "diagnose-fsdp2"}  # pages of commands that begin with set, gives, left
 
 PAPER = 688  # px: A4 less the margins of the page
 
@@ -51,10 +52,11 @@ REPORTS = {
     "full": ("plan --job llama3_8b:dp=8,gbs=8 --cluster h100x8 --html full.html", PLAN_CHARTS),  # what a GPU has no room for
     "host": (f"explore --workload {STEP} --html host.html", ["curve", "timeline", *PLAN_CHARTS]),
     "diagnose": (f"diagnose {TRACE} --html diagnose.html", ["diagnosis", "what-if", "settings", "timeline", "timeline", "timeline"]),
+    "diagnose-fsdp2": (f"diagnose {FSDP2_TRACES} --html diagnose-fsdp2.html", ["diagnosis", "what-if", "timeline", "timeline", "timeline", "timeline"]),
     "diagnose-cpu": (f"diagnose {CPU_TRACE} --html diagnose-cpu.html", []),  # nothing to draw: no empty chart
 }
 # The section that a page begins with: its answer.
-FIRST = {"jobs": "jobs", "fsdp": "plan", "pipeline": "plan", "full": "plan", "host": "plan", "explore": "plan", "plan": "plan", "predict": "plan", "run": "run", "compare": "comparison", "report": "plan", "diagnose": "diagnosis",
+FIRST = {"jobs": "jobs", "fsdp": "plan", "pipeline": "plan", "full": "plan", "host": "plan", "explore": "plan", "plan": "plan", "predict": "plan", "run": "run", "compare": "comparison", "report": "plan", "diagnose": "diagnosis", "diagnose-fsdp2": "diagnosis",
          "diagnose-cpu": "diagnosis"}
 
 
