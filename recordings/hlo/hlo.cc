@@ -85,6 +85,9 @@ class Readers {
   std::vector<std::vector<std::size_t>> by_value_;
 };
 
+// A bare launch of a kernel: one H100's host, 2026-11-28 (docs/gpu-executor.md).
+constexpr Duration kLaunch = std::chrono::nanoseconds(4500);
+
 class Builder {
  public:
   Builder(const Source& file, const HloModule& module, std::int64_t world)
@@ -103,12 +106,24 @@ class Builder {
     find_phases();
     find_updates();
     add_ops();
+    issue_ops();
     say();
     made_.collectives = std::move(flow_.collectives);
     return std::move(made_);
   }
 
  private:
+  // XLA's runtime starts each kernel and collective from C++; what it recorded in a CUDA graph starts with that.
+  void issue_ops() {
+    for (std::size_t at = 0; at < made_.program.ops.size(); ++at) {
+      const bool is_in_graph =
+          flow_.steps[step_of_op_[at]].within->name.starts_with("command_buffer");
+      made_.program.ops[at].issue = is_in_graph ? Duration{} : kLaunch;
+      in_graphs_ += is_in_graph ? 1 : 0;
+    }
+    made_.program.bucket_call = kLaunch;
+  }
+
   void count_work() {
     for (const HloStep& step : flow_.steps) {
       kernels_.push_back(step.collective
@@ -312,6 +327,7 @@ class Builder {
 
   Op& add_op(std::size_t i, schedule::Work work) {
     const OpId id{static_cast<std::int32_t>(made_.program.ops.size())};
+    step_of_op_.push_back(i);
     made_.program.ops.push_back({.id = id,
                                  .name = flow_.steps[i].name,
                                  .phase = phases_[i],
@@ -439,6 +455,13 @@ class Builder {
                          counted(flow_.collectives.size(), "collective"));
     made_.read.push_back(counted(debts_.size(), "gradient") + " of " + to_string(owed) +
                          " in all, by what follows their all-reduces");
+    made_.read.push_back(
+        "its host is taken to be XLA's runtime in C++: " + to_string(kLaunch) +
+        " a kernel (a bare launch, measured on an H100's host); " +
+        (in_graphs_ > 0
+             ? counted(in_graphs_, "op") + " in CUDA graphs (command_buffer) take none"
+             : "XLA puts most kernels into CUDA graphs where it runs them, which take none: "
+               "explore --what-if host=1000x"));
     if (flattened_ > 0) {
       made_.read.push_back(
           counted(flattened_, "all-reduce") +
@@ -479,6 +502,8 @@ class Builder {
   std::map<std::size_t, TensorId> tensors_;
   std::set<std::string, std::less<>> tensor_names_;
   std::map<std::vector<std::vector<std::int64_t>>, GroupId> groups_;
+  std::vector<std::size_t> step_of_op_;  // in flow_.steps
+  std::size_t in_graphs_ = 0;            // ops
   bool has_backward_ = false;
   bool has_permute_ = false;
 };

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ namespace {
 
 using dovetail::testing::error_of;
 using schedule::Phase;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -286,6 +288,38 @@ TEST(HloTest, NamesWhatIsWrongAndWhere) {
   EXPECT_THAT(refusal(module_of("  ROOT %p = f32[8]{0} parameter(0)\n", "",
                                 "replica_count=2, num_partitions=2")),
               HasSubstr("replicas and partitions in one module"));
+}
+
+// XLA's runtime starts a kernel in 4.5 us, where PyTorch's Python takes 26; one that lies in a command buffer starts with its graph.
+TEST(HloTest, ItsHostIsNoPython) {
+  for (const char* const name : {"cpu-dp.txt", "gpu-dp.txt"}) {
+    const ImportedHlo step = dump(name);
+    for (const schedule::Op& op : step.program.ops) {
+      EXPECT_EQ(op.issue, std::chrono::nanoseconds(4500)) << name;
+    }
+    EXPECT_EQ(step.program.bucket_call, std::chrono::nanoseconds(4500));
+    EXPECT_THAT(step.read, Contains(HasSubstr("XLA's runtime in C++")));
+  }
+  const std::string text = R"(HloModule jit_step, is_scheduled=true
+
+%command_buffer (x: f32[64,64], y: f32[64,64]) -> f32[64,64] {
+  %x = f32[64,64]{1,0} parameter(0)
+  %y = f32[64,64]{1,0} parameter(1)
+  ROOT %dot.1 = f32[64,64]{1,0} dot(%x, %y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+ENTRY %main (a: f32[64,64], b: f32[64,64]) -> f32[64,64] {
+  %a = f32[64,64]{1,0} parameter(0)
+  %b = f32[64,64]{1,0} parameter(1)
+  %call = f32[64,64]{1,0} call(%a, %b), to_apply=%command_buffer
+  ROOT %dot.2 = f32[64,64]{1,0} dot(%call, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+)";
+  const ImportedHlo step = read_hlo({"step.txt", text});
+  ASSERT_EQ(step.program.ops.size(), 2U);
+  EXPECT_EQ(step.program.ops[0].issue, Duration{});
+  EXPECT_EQ(step.program.ops[1].issue, std::chrono::nanoseconds(4500));
+  EXPECT_THAT(step.read, Contains(HasSubstr("1 op in CUDA graphs")));
 }
 
 }  // namespace
