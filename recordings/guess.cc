@@ -149,6 +149,18 @@ std::string way_from(const std::string& format, const std::string& path, FileKin
          (expected == FileKind::Trace && !is_step ? " and compare two of these" : "");
 }
 
+constexpr const char* kAlsoForNsys = " --step NVTX_RANGE --bytes SIZE,... --ranks N";
+
+// Its own report, by the file's name (the format is not public), or its exports as JSON lines, HDF5 and Arrow.
+bool is_report_of_nsys(const std::string& path, std::string_view head) {
+  const std::string ending = std::filesystem::path(path).extension().string();
+  const bool is_its = ending == ".nsys-rep" || ending == ".qdrep" || ending == ".qdstrm";
+  const bool is_json = head.find("\"CudaEvent\":{") != std::string_view::npos ||
+                       head.find("\"TraceProcessEvent\":{") != std::string_view::npos;
+  const bool is_hdf5 = head.starts_with("\x89HDF\r\n") && ending == ".h5";
+  return is_its || is_json || is_hdf5;
+}
+
 }  // namespace
 
 std::string guess_format(std::string_view text) {
@@ -190,9 +202,18 @@ std::string way_on(const std::string& path, std::string_view format) {
   const std::string other = guess_format(head);
   if (!other.empty()) {
     if (other == format) return "";
-    const bool needs_ranks = other == "nsys" || other == "chakra";
     return path + " looks like " + other + ": dovetail import " + other + " " + path +
-           (needs_ranks ? " --ranks N" : "");
+           (other == "nsys"     ? kAlsoForNsys
+            : other == "chakra" ? " --ranks N"
+                                : "");
+  }
+  if (is_report_of_nsys(path, head)) {
+    const std::string sqlite = std::filesystem::path(path).stem().string() + ".sqlite";
+    return path +
+           " is of Nsight Systems, of which the SQLite export is read: nsys export --type=sqlite "
+           "-o " +
+           sqlite + " REPORT.nsys-rep, then dovetail import nsys " + sqlite + kAlsoForNsys +
+           "; what a step waits for, dovetail diagnose finds in traces of torch.profiler";
   }
   for (const Unread& unread : kUnread) {
     if (head.find(unread.word) != std::string::npos) return path + " " + unread.what;

@@ -130,7 +130,22 @@ TEST_F(ImportTest, NamesTheWayOnFromFilesOfOtherPrograms) {
   write_file(path("run.sqlite"), "SQLite format 3");
   EXPECT_THAT(ask("diagnose " + path("run.sqlite")).output,
               HasSubstr("run.sqlite looks like nsys: dovetail import nsys " + path("run.sqlite") +
-                        " --ranks N"));
+                        " --step NVTX_RANGE --bytes SIZE,... --ranks N"));
+  // Nsight's own report, and its export as lines of JSON.
+  write_file(path("run.nsys-rep"), std::string("\x01NVIDIA\0\x02", 9));
+  write_file(path("lines.json"), R"({"Type":48,"CudaEvent":{"startNs":"1"}}
+{"Type":48,"CudaEvent":{"startNs":"2"}}
+)");
+  for (const std::string name : {"run.nsys-rep", "lines.json"}) {
+    for (const std::string command :
+         {"diagnose ", "import kineto ", "import nsys --step it --bytes 1MiB --ranks 2 "}) {
+      const Ended ended = ask(command + path(name));
+      EXPECT_EQ(ended.code, 2);
+      EXPECT_THAT(ended.output, HasSubstr("nsys export --type=sqlite -o " +
+                                          name.substr(0, name.find('.')) + ".sqlite"))
+          << command;
+    }
+  }
   write_file(
       path("et.json"),
       R"({"schema":"1.0.1","nodes":[{"id":2,"name":"[pytorch|profiler|execution_trace|thread]"}]})");
