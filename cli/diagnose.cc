@@ -186,13 +186,19 @@ std::vector<StepRow> shown_steps(std::vector<StepRow> steps, std::int64_t rank,
 std::vector<Field<StepRow>> step_fields(const std::vector<std::size_t>& causes,
                                         const Diagnosis& diagnosis, bool has_gpu) {
   constexpr Unit kMs = Unit::Milliseconds;
-  std::vector<Field<StepRow>> fields = {
-      {{"", "rank step"}, &StepRow::name},
-      {{"", "step", kMs, {3}}, &StepRow::step},
-      {{"", "compute", kMs, {3}, 4}, &StepRow::compute},
-      {{"", "communication", kMs, {3}, 3}, &StepRow::communication},
-      {{"", "exposed", kMs, {3}}, &StepRow::exposed}};
+  std::vector<Field<StepRow>> fields = {{{"", "rank step"}, &StepRow::name},
+                                        {{"", "step", kMs, {3}}, &StepRow::step},
+                                        {{"", "compute", kMs, {3}, 4}, &StepRow::compute}};
+  const bool communicates =
+      std::ranges::none_of(diagnosis.findings, [](const diagnose::Finding& finding) {
+        return finding.kind == diagnose::FindingKind::NoCollective;
+      });
+  if (communicates) {
+    fields.push_back({{"", "communication", kMs, {3}, 3}, &StepRow::communication});
+    fields.push_back({{"", "exposed", kMs, {3}}, &StepRow::exposed});
+  }
   for (const std::size_t c : causes) {
+    if (!communicates) break;
     const auto cause = static_cast<diagnose::Cause>(c);
     const int spare = cause == diagnose::Cause::ClosedLate    ? 1
                       : cause == diagnose::Cause::LaunchOrder ? 2

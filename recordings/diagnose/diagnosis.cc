@@ -294,6 +294,7 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework,
   Diagnosis diagnosis;
   diagnosis.unprofiled_step = unprofiled_step;
   diagnosis.framework = &framework;
+  diagnosis.world_size = job.world_size();
   for (std::size_t number = 0; number < job.ranks.size(); ++number) {
     const RankTrace& rank = job.ranks[number];
     diagnosis.ranks.push_back(diagnose_rank(job, number, unprofiled_step));
@@ -329,6 +330,7 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework,
   diagnosis.uneven = uneven_work(job);
   // Its groups are of modules: no cap of DDP's applies.
   diagnosis.is_of_fsdp = is_sharded(job.ranks.front().trace);
+  diagnosis.has_ddp = has_name(job, "DistributedDataParallel.forward");
   diagnosis.is_compiled =
       has_name(job, "CompiledFxGraph") || has_name(job, "Torch-Compiled Region");
   diagnosis.is_of_rocm = has_name(job, "hipLaunchKernel") ||

@@ -105,10 +105,12 @@ struct Diagnosis {
   std::vector<LateRank> late;  // worst first; of several ranks
   std::optional<BucketAdvice> buckets;
   bool is_of_fsdp = false;  // then there are no `buckets`: FSDP communicates by groups of modules
-  const Framework* framework = nullptr;  // whose settings were asked for
-  bool is_compiled = false;              // the step, or a part of it, by torch.compile
-  bool is_of_rocm = false;               // an AMD GPU
-  std::optional<Stages> stages;          // of a pipeline
+  const Framework* framework = nullptr;    // whose settings were asked for
+  std::optional<std::int64_t> world_size;  // nobody may say it
+  bool has_ddp = false;                    // a module is wrapped in DistributedDataParallel
+  bool is_compiled = false;                // the step, or a part of it, by torch.compile
+  bool is_of_rocm = false;                 // an AMD GPU
+  std::optional<Stages> stages;            // of a pipeline
   std::optional<Uneven> uneven;
   imports::Unrecognised unrecognised;  // over all ranks: what an absence must not be taken for
   std::vector<std::string> notes;      // how the traces were read, and what was left out

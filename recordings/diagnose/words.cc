@@ -59,7 +59,9 @@ std::string exposed_sentence(const Finding& finding, const Diagnosis& diagnosis)
   return text;
 }
 
-std::string no_collective_sentence(const imports::Unrecognised& seen) {
+std::string no_collective_sentence(const imports::Unrecognised& seen,
+                                   std::optional<std::int64_t> world_size) {
+  if (world_size == 1) return "one rank, which sends nothing";
   if (seen.likely.empty()) {
     return "no collective recognised: no kernel of this trace has a name that is known of one";
   }
@@ -211,7 +213,7 @@ std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
              ", and with a network that took no time the step would be " +
              ms(finding.without_network);
     case FindingKind::NoCollective:
-      return no_collective_sentence(diagnosis.unrecognised);
+      return no_collective_sentence(diagnosis.unrecognised, diagnosis.world_size);
     case FindingKind::Hidden:
       return "communication is hidden: with a network that took no time the step would be " +
              ms(finding.without_network) + " instead of " + ms(finding.whole);
@@ -596,7 +598,13 @@ void say_no_buckets(const Diagnosis& diagnosis, Brief& brief) {
   const bool sends_nothing = finding_of(diagnosis, FindingKind::NoCollective) != nullptr &&
                              diagnosis.unrecognised.likely.empty();
   if (!sends_nothing) return;
-  brief.why_nothing = "this job sends nothing (no collective is recognised)";
+  brief.why_nothing =
+      diagnosis.world_size == 1
+          ? "this job is one rank and sends nothing" +
+                std::string(diagnosis.has_ddp
+                                ? "; DistributedDataParallel around it costs its host and copies"
+                                : "")
+          : "this job sends nothing (no collective is recognised)";
   const Finding* const waits = finding_of(diagnosis, FindingKind::WaitsForHost);
   brief.gives = waits == nullptr ? "nothing: there are no buckets"
                                  : "nothing: there are no buckets; the GPU waits " +
@@ -682,6 +690,15 @@ Brief brief(const Diagnosis& diagnosis) {
 
 namespace {
 
+// Without the key of 52 letters that torch.compile gives a graph: "CompiledFxGraph fx7iop6z7e".
+std::string short_name(const std::string& name) {
+  constexpr std::string_view kGraph = "CompiledFxGraph ";
+  constexpr std::size_t kKey = 10;
+  const std::size_t at = name.find(kGraph);
+  if (at == std::string::npos) return name;
+  return name.substr(at, kGraph.size() + kKey);
+}
+
 // What recording costs the host, and what the step would take without it.
 std::string recording_line(const RankDiagnosis& rank, std::optional<Duration> unprofiled_step) {
   const WhatIf* const without = rank.what_if(Change::NoRecording);
@@ -733,7 +750,8 @@ std::vector<std::string> host_lines(const RankDiagnosis& rank,
                   " of it no operator runs (Python, and what is not recorded)");
   lines.push_back(recording_line(rank, unprofiled_step));
   const auto named = [](const NamedTime& time) {
-    return time.name + " " + ms(time.time) + " (" + std::to_string(std::llround(time.count)) + ")";
+    return short_name(time.name) + " " + ms(time.time) + " (" +
+           std::to_string(std::llround(time.count)) + ")";
   };
   const auto list = [&](const char* title, const std::vector<NamedTime>& times) {
     std::string line = title;

@@ -174,6 +174,30 @@ TEST(KinetoDiagnosisTest, AJobThatSendsNothingIsToldThatItsHostIsLate) {
   EXPECT_THAT(told.left, HasSubstr("what recording costs the host"));
 }
 
+// One rank in DistributedDataParallel has nothing to reduce: that is said, and what the wrapping costs.
+TEST(KinetoDiagnosisTest, OneRankSendsNothing) {
+  const Diagnosis diagnosis = diagnose(testing::h100_job("ddp-one"));
+  EXPECT_EQ(headline(diagnosis), "one rank, which sends nothing");
+  EXPECT_EQ(brief(diagnosis).why_nothing,
+            "this job is one rank and sends nothing; DistributedDataParallel around it costs its "
+            "host and copies");
+  EXPECT_THAT(brief(diagnosis).left, HasSubstr("(CUDA graphs, compiled steps)"));
+}
+
+// What is compiled is told of graphs around it, in names without their keys.
+TEST(KinetoDiagnosisTest, ACompiledStepIsToldOfGraphsAroundIt) {
+  const Diagnosis diagnosis = diagnose(testing::h100_job("compiled"));
+  EXPECT_TRUE(diagnosis.is_compiled);
+  EXPECT_THAT(brief(diagnosis).left, HasSubstr("mode=\"reduce-overhead\""));
+  std::string said;
+  for (const std::string& line : host_lines(diagnosis.ranks[0], {})) said += line + "\n";
+  EXPECT_THAT(said, HasSubstr("CompiledFxGraph fx7iop6z7e 1.0"));
+  const Diagnosis amd =
+      diagnose(imports::load_job({testing::trace_file("rocm-mi250-toy.json.gz")}, {}));
+  EXPECT_THAT(brief(amd).left, HasSubstr("HIP graphs"));
+  EXPECT_THAT(brief(amd).left, ::testing::Not(HasSubstr("CUDA")));
+}
+
 // Every cause is a part of the exposed time, and the parts are all of it.
 TEST(KinetoDiagnosisTest, CausesAddUpToTheExposedTime) {
   for (const RankTrace& rank : dlrm_v100x8().ranks) {
