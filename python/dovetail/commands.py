@@ -136,7 +136,8 @@ def predict(plans: Union[Plan, PathLike, Sequence[Union[Plan, PathLike]]], clust
 def diagnose(trace: Union[Trace, PathLike], framework: str = "torch", **options: Any) -> Diagnosis:
     """Why a recorded step is slow, from profiler traces; with what each setting of the framework would give.
 
-    options: collective_pattern, step, trace (a Perfetto file to write), as on the command line.
+    options: collective_pattern, step, unprofiled_step ("15ms", measured without the profiler), trace (a Perfetto file to write), as on the
+    command line.
     """
     given = trace if isinstance(trace, Trace) else Trace(trace)
     words: List[Word] = ["diagnose", *given.files, *flags(framework=framework, **options)]

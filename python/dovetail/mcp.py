@@ -81,7 +81,7 @@ def plan(path: str, workload: Optional[str] = None, job: Optional[str] = None, c
 def diagnose(files: List[str], framework: str = "torch") -> Dict[str, Any]:
     """Why a recorded step is slow, from traces of PyTorch's profiler (files, patterns or a folder); with what settings would give."""
     found = dv.diagnose(dv.Trace(*files), framework)
-    return {"headline": found.headline, "sentences": found.sentences, "findings": found.document["findings"],
+    return {"answer": found.answer, "headline": found.headline, "sentences": found.sentences, "findings": found.document["findings"],
             "settings": found.settings, "advice": (found.document["buckets"] or {}).get("advice", []),
             "not_known": found.not_known[:12]}
 

@@ -490,6 +490,16 @@ class Diagnosis(Result):
         return list(self.document["sentences"])
 
     @property
+    def answer(self) -> Optional[Json]:
+        """What the report begins with: set (lines to paste), why_nothing, gives, left; None where there is no work to diagnose."""
+        return self.document["answer"]
+
+    @property
+    def collectives(self) -> List[Json]:
+        """Each kind and size by itself: own_us, bus_gb_per_s, and the shipped machine's."""
+        return list(self.document["collectives"])
+
+    @property
     def findings(self) -> List[Finding]:
         return [_row(Finding, one) for one in self.document["findings"]]
 

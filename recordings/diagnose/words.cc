@@ -715,9 +715,12 @@ std::string recording_line(const RankDiagnosis& rank, std::optional<Duration> un
     return std::to_string(std::llround(count)) + what + us(each.low) + " to " + us(each.high) +
            " us";
   };
+  // Of the step, where that waits for the host; else of the host's time.
+  const Duration low = without != nullptr ? without->gain.low : cost.a_step().low;
+  const Duration high = without != nullptr ? without->gain.high : cost.a_step().high;
   std::string text =
-      "recording costs it " + ms(cost.a_step().low) + " to " + ms(cost.a_step().high) +
-      " of that (an estimate: " + priced(cost.operators, " operators at ", cost.of_operator) +
+      "recording costs it " + ms(low) + " to " + ms(high) +
+      " (an estimate: " + priced(cost.operators, " operators at ", cost.of_operator) +
       (cost.calls > 0 ? ", " + priced(cost.calls, " calls at ", cost.of_call) : "") + ")";
   if (without == nullptr) return text;
   const Duration step = usual_step(rank.recorded);

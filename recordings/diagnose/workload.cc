@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/statistics.h"
 #include "recordings/diagnose/causes.h"
+#include "recordings/diagnose/recording_cost.h"
 #include "recordings/profile_file.h"
 #include "schedule/place_names.h"
 #include "sim/edits.h"
@@ -487,6 +488,12 @@ void add_host_note(TracedWorkload& workload, const RankTrace& rank, const RankRe
       (workload.profile.host ? ", which issues work here as it did there"
                              : ", and here that time counts as compute: what makes compute shorter "
                                "(sharded updates, another GPU) gains less than predicted"));
+  const RecordingCost::Range cost = recording_cost(rank, step).a_step();
+  if (cost.high * 20 < step) return;
+  workload.notes.push_back("of what the host takes, recording the trace cost it " + ms(cost.low) +
+                           " to " + ms(cost.high) +
+                           " a step (an estimate): without the profiler the step is shorter by "
+                           "up to that");
 }
 
 // What stands in the table that was not seen.

@@ -158,6 +158,11 @@ class Commands(unittest.TestCase):
         self.assertEqual(found.document, printed)
         self.assertEqual(found.headline, printed["headline"])
         self.assertEqual(found.findings[0].kind, "host-bound")
+        self.assertEqual(found.answer["set"], [])
+        self.assertEqual(found.collectives[0]["collective"], "all-reduce")
+        alone = dv.diagnose(TRACES / "h100" / "eager.json.gz", unprofiled_step="12.21ms")
+        self.assertEqual(alone.document["unprofiled_step_us"], 12210)
+        self.assertIn("4.11 ms", alone.answer["left"])
         self.assertEqual(len(dv.Trace(TRACES / "dlrm-v100x8").files), 8)
         self.assertEqual(dv.Trace(str(TRACES / "dlrm-v100x8" / "rank*.json.gz")).files,
                          dv.Trace(TRACES / "dlrm-v100x8").files)
