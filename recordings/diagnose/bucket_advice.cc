@@ -74,7 +74,10 @@ class Adviser {
       add_best_of_sweep(advice);
     } else {
       list = add_list(advice);
-      const auto best = std::ranges::max_element(advice.settings, {}, gain_in);
+      // What is better for certain before what may be worse.
+      const auto best = std::ranges::max_element(advice.settings, {}, [](const auto& setting) {
+        return std::pair(setting.gain.low > Duration{}, gain_in(setting));
+      });
       advice.best = static_cast<std::size_t>(best - advice.settings.begin());
     }
     finish(advice, job);

@@ -13,7 +13,8 @@
 // takes whose size was not recorded (models/rates/collective_estimate.h), and by how much the
 // workload misses the recorded step, half a percent at least.
 //
-// For the framework that was recorded the best is the best row of explore's sweep. The framework's
+// For the framework that was recorded the best is the best row of explore's sweep; for another one the largest gain among those
+// that are gains for certain, if there are any. The framework's
 // own default is always among the settings, so the best one is never slower.
 //
 // SPDX-License-Identifier: Apache-2.0

@@ -157,8 +157,9 @@ std::string serial_sentence(const Finding& finding, const Diagnosis& diagnosis) 
   const bool reductions = finding.kind == FindingKind::Serialised;
   std::string text =
       reductions && diagnosis.is_of_fsdp
-          ? "backward waits for the reduction of the group before (FSDP has one in flight), which "
-            "nothing reads before the update, "
+          ? "backward waits for the reduction of the group before (FSDP2 has one in flight; from "
+            "PyTorch 2.14 on set_reduce_scatter_max_input_buffers allows more), which nothing "
+            "reads before the update, "
       : reductions
           ? "backward waits for reductions of buckets that nothing reads before the update, "
           : "gathers are started when compute needs them (no prefetch), ";
@@ -467,9 +468,15 @@ std::vector<std::string> sharding_lines(const Diagnosis& diagnosis) {
 
 std::optional<ShardingAdvice> sharding_advice(const Diagnosis& diagnosis) {
   std::optional<ShardingAdvice> best;
+  if (diagnosis.ranks.empty() || !diagnosis.ranks.front().sharding) return best;
+  const std::string groups = std::to_string(diagnosis.ranks.front().sharding->groups.size());
   for (const auto& [change, line] :
-       {std::pair(Change::KeepParameters, "fully_shard(block, reshard_after_forward=False)"),
-        std::pair(Change::Prefetch, "block.set_modules_to_forward_prefetch([next_block])")}) {
+       {std::pair(Change::KeepParameters,
+                  std::string("fully_shard(block, reshard_after_forward=False)")),
+        std::pair(Change::Prefetch,
+                  std::string("block.set_modules_to_forward_prefetch([next_block])")),
+        std::pair(Change::WaitAtUpdate, "model.set_reduce_scatter_max_input_buffers(" + groups +
+                                            ")  # PyTorch 2.14 or later")}) {
     Gain gain{.middle = {}, .low = Duration::max(), .high = {}};
     for (const RankDiagnosis& rank : diagnosis.ranks) {
       const WhatIf* const found = rank.what_if(change);
@@ -478,7 +485,12 @@ std::optional<ShardingAdvice> sharding_advice(const Diagnosis& diagnosis) {
       gain.low = std::min(gain.low, own.low);
       gain.high = std::max(gain.high, own.high);
     }
-    if (gain.high <= Duration{} || (best && best->gain.middle >= gain.middle)) continue;
+    if (gain.high <= Duration{}) continue;
+    // What is one for certain before what may be none.
+    const auto rank_of = [](const Gain& one) {
+      return std::pair(one.low > Duration{}, one.middle);
+    };
+    if (best && rank_of(best->gain) >= rank_of(gain)) continue;
     best = {.change = change, .gain = gain, .line = line};
   }
   return best;
@@ -548,7 +560,9 @@ void say_sharding(const Diagnosis& diagnosis, Brief& brief) {
   const std::optional<ShardingAdvice> advice = sharding_advice(diagnosis);
   brief.why_nothing = "keep what you have (" + grouping_in_words(*sharding) + ")";
   if (!advice) {
-    brief.gives = "nothing: neither keeping parameters nor prefetching would end anything";
+    brief.gives =
+        "nothing: neither keeping parameters nor prefetching nor more reductions in flight would "
+        "end anything";
     return;
   }
   const Duration step = usual_step(diagnosis.ranks.front().recorded);

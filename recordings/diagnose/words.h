@@ -30,8 +30,8 @@ std::string no_work_sentence(const imports::Unrecognised& seen);
 std::string headline(const Diagnosis& diagnosis);
 std::vector<std::string> sentences(const Diagnosis& diagnosis);
 
-// What to change of FSDP2: the largest of what its own API can say, over all ranks: the mean, the least and the most of
-// their gains. Nothing where no change would end anything.
+// What to change of FSDP2: the largest of what its own API can say, those that are gains for certain first. Of all ranks the mean,
+// the least and the most of their gains. Nothing where no change would end anything.
 struct ShardingAdvice {
   Change change = Change::KeepParameters;
   Gain gain;

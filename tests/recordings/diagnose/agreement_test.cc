@@ -188,6 +188,28 @@ TEST(AgreementTest, AWorkloadThatMissesItsStepStillAdvises) {
   EXPECT_EQ(search::in_words(advice.answer), search::in_words(*explored));
 }
 
+// In FSDP2's words the largest gain is one that may be none (8 MiB: 11.6 ms, -15.5 to 15.4), and another is certain (16 MiB: 9.4 ms,
+// 7.5 to 11.4): that one is advised.
+TEST(AgreementTest, WhatIsCertainIsAdvisedBeforeWhatMayBeNone) {
+  for (const std::string id : {"fsdp", "megatron", "horovod"}) {
+    const Diagnosis diagnosis = diagnose(testing::h100_job("ddp"), frameworks::framework(id));
+    ASSERT_TRUE(diagnosis.buckets.has_value()) << id;
+    const BucketAdvice& advice = *diagnosis.buckets;
+    const bool any = std::ranges::any_of(advice.settings, [](const BucketSetting& setting) {
+      return setting.gain.low > Duration{};
+    });
+    EXPECT_EQ(advice.answer.is_told(), any) << id;
+    for (const BucketSetting& setting : advice.settings) {
+      if (setting.gain.low <= Duration{}) continue;
+      EXPECT_GE(advice.settings[advice.best].gain.middle, setting.gain.middle) << id;
+    }
+    if (id == "fsdp") {
+      EXPECT_TRUE(any);
+      EXPECT_FALSE(brief(diagnosis).set.empty());
+    }
+  }
+}
+
 // With the recorded buckets and the recorded times of all-reduces, on every rank.
 TEST(AgreementTest, TheImportedWorkloadGivesTheRecordedStep) {
   for (const JobTrace& job : {testing::resnet50(), testing::dlrm_v100x8()}) {
