@@ -281,10 +281,10 @@ void print_collectives(std::ostream& out, const JobTrace& job, const Diagnosis& 
                                    entries));
 }
 
-// Where the GPU waits for the host, or there is none: what the host does, of the first rank.
+// Where the GPU waits for the host, would without its network, or is none: what the host does, of the first rank.
 void print_host(std::ostream& out, const JobTrace& job, const Diagnosis& diagnosis) {
   const bool matters =
-      job.ranks.front().line.on_cpu ||
+      job.ranks.front().line.on_cpu || host_would_bind(diagnosis) ||
       std::ranges::any_of(diagnosis.findings, [](const diagnose::Finding& finding) {
         return finding.kind == diagnose::FindingKind::HostBound ||
                finding.kind == diagnose::FindingKind::WaitsForHost;

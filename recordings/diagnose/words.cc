@@ -664,6 +664,9 @@ LargestChange largest_change(const Diagnosis& diagnosis) {
   return most;
 }
 
+// What the host does but wait.
+Duration busy(const HostTime& host) { return host.step - host.part(HostPart::Waiting).time; }
+
 std::string what_is_left(const Diagnosis& diagnosis) {
   const LargestChange most = largest_change(diagnosis);
   if (most.rank == nullptr) {
@@ -676,11 +679,8 @@ std::string what_is_left(const Diagnosis& diagnosis) {
   if (uneven != nullptr && most.change == Change::NobodyLate) {
     text += "; " + ms(uneven->amount) + " if the work were spread evenly";
   }
-  const HostTime& host = most.rank->host;
-  const Duration own = host.step - host.part(HostPart::Waiting).time;  // but waiting
-  const Duration then = usual_step(most.rank->recorded) - most.gain.middle;
-  if (most.change == Change::NoNetwork && own * 10 >= then * 9) {
-    text += "; then its host's " + ms(own) + " a step set the pace";
+  if (host_would_bind(diagnosis)) {
+    text += "; then its host's " + ms(busy(most.rank->host)) + " a step set the pace";
   }
   const WhatIf* const recording = most.rank->what_if(Change::NoRecording);
   if (most.change == Change::NoHost && recording != nullptr) {
@@ -693,6 +693,13 @@ std::string what_is_left(const Diagnosis& diagnosis) {
 }
 
 }  // namespace
+
+bool host_would_bind(const Diagnosis& diagnosis) {
+  const LargestChange most = largest_change(diagnosis);
+  if (most.rank == nullptr || most.change != Change::NoNetwork) return false;
+  const Duration then = usual_step(most.rank->recorded) - most.gain.middle;
+  return busy(most.rank->host) * 10 >= then * 9;
+}
 
 Brief brief(const Diagnosis& diagnosis) {
   Brief brief;
@@ -729,17 +736,15 @@ std::string recording_line(const RankDiagnosis& rank, std::optional<Duration> un
     return std::to_string(std::llround(count)) + what + us(each.low) + " to " + us(each.high) +
            " us";
   };
-  // Of the step, where that waits for the host; else of the host's time.
-  const Duration low = without != nullptr ? without->gain.low : cost.a_step().low;
-  const Duration high = without != nullptr ? without->gain.high : cost.a_step().high;
   std::string text =
-      "recording costs it " + ms(low) + " to " + ms(high) +
+      "recording costs it " + ms(cost.a_step().low) + " to " + ms(cost.a_step().high) +
       " (an estimate: " + priced(cost.operators, " operators at ", cost.of_operator) +
       (cost.calls > 0 ? ", " + priced(cost.calls, " calls at ", cost.of_call) : "") + ")";
   if (without == nullptr) return text;
   const Duration step = usual_step(rank.recorded);
-  return text + ": without the profiler the step would take " + ms(step - without->gain.high) +
-         " to " + ms(step - without->gain.low) + " (simulated; --unprofiled-step says it)";
+  return text + ", and the step " + ms(without->gain.low) + " to " + ms(without->gain.high) +
+         ": without the profiler it would take " + ms(step - without->gain.high) + " to " +
+         ms(step - without->gain.low) + " (simulated; --unprofiled-step says it)";
 }
 
 }  // namespace

@@ -58,6 +58,9 @@ std::string of_which(const RankDiagnosis& rank, const ExposedCollective& collect
 // FSDP2's groups in sentences: how many, of what sizes, what is gathered when. Empty for other traces.
 std::vector<std::string> sharding_lines(const Diagnosis& diagnosis);
 
+// Whether a network that takes no time is the largest change, and would leave the host to set the pace.
+bool host_would_bind(const Diagnosis& diagnosis);
+
 // Where the host's time of a step goes: parts, what recording costs, operators, annotations, longest pauses. `unprofiled_step`: as
 // somebody measured it.
 std::vector<std::string> host_lines(const RankDiagnosis& rank,
