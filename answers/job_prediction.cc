@@ -111,8 +111,8 @@ std::optional<Step> continued_by(const jobs::Job& job, const models::Cluster& cl
     steps[static_cast<std::size_t>(i)] =
         played(with_micro_batches(job, filled.few + i * span * filled.round), cluster, own);
   }
-  const double spans = static_cast<double>((count - filled.few) / filled.round - 2 * span) /
-                       static_cast<double>(span);
+  const std::int64_t rounds = (count - filled.few) / filled.round - 2 * span;  // beyond the third
+  const double spans = static_cast<double>(rounds) / static_cast<double>(span);
   const std::vector<Duration*> first = parts_of(steps[0]);
   const std::vector<Duration*> second = parts_of(steps[1]);
   const std::vector<Duration*> third = parts_of(steps[2]);

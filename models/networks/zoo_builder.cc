@@ -135,7 +135,7 @@ GemmWork Builder::product_of(GemmWork gemm) const {
 }
 
 schedule::Work Builder::price(const Recipe& work, const Operands& operands) const {
-  const schedule::Work alone = price_alone(work, operands);
+  schedule::Work alone = price_alone(work, operands);
   if (operands.accumulated == Bytes(0)) return alone;
   schedule::KernelsWork all{schedule::kernels_of(alone)};
   all.kernels.emplace_back(MemoryWork{

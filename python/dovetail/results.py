@@ -492,7 +492,8 @@ class Diagnosis(Result):
     @property
     def answer(self) -> Optional[Json]:
         """What the report begins with: set (lines to paste), why_nothing, gives, left; None where there is no work to diagnose."""
-        return self.document["answer"]
+        found: Optional[Json] = self.document["answer"]
+        return found
 
     @property
     def collectives(self) -> List[Json]:

@@ -137,7 +137,10 @@ TEST(BetterMachineTest, ShardedLlamaIsNoSlowerOnAFasterLink) {
   }
 }
 
-TEST(BetterMachineTest, NoPlanIsSlower) { EXPECT_LE(most_lost(0, testing::few_cases(800)), 0.005); }
+TEST(BetterMachineTest, NoPlanIsSlower) { EXPECT_LE(most_lost(0, testing::few_cases(400)), 0.005); }
+TEST(BetterMachineTest, NorAreFourHundredOthers) {
+  EXPECT_LE(most_lost(400, 400 + testing::few_cases(400)), 0.005);
+}
 
 }  // namespace
 }  // namespace dovetail::predict
