@@ -98,54 +98,40 @@ Filled fewer_micro_batches(const jobs::Job& job) {
   return {.few = is_fewer ? few : count, .round = round};
 }
 
-// The step of `count` micro-batches from those of few, and of `span` and twice that more rounds; nothing where the second span added
-// something else than the first.
-std::optional<Step> continued_by(const jobs::Job& job, const models::Cluster& cluster,
-                                 const OwnTravel& own, const Filled& filled, std::int64_t span) {
+// Once a pipeline is full, each further micro-batch (with chunks: each round of one a stage) adds the same to a step
+// and to each part of it. Three steps of few micro-batches show whether that holds, and then the step of any number
+// follows; nothing where it does not hold, or where those three have no fewer micro-batches to play. Where links are shared
+// between nodes it holds but for a thousandth of a round; that is enough where all of them would take many seconds to play.
+std::optional<Step> continued(const jobs::Job& job, const models::Cluster& cluster,
+                              const OwnTravel& own) {
   constexpr Duration kRounding{4};  // of rates (sim/steady.h)
   constexpr std::int64_t kMostLayers =
       10'000;  // of all micro-batches, to play in a second or a few
+  const auto [few, round] = fewer_micro_batches(job);
   const std::int64_t count = job.micro_batches();
+  if (few == count) return std::nullopt;
   std::array<Step, 3> steps;
   for (std::int64_t i = 0; i < 3; ++i) {
     steps[static_cast<std::size_t>(i)] =
-        played(with_micro_batches(job, filled.few + i * span * filled.round), cluster, own);
+        played(with_micro_batches(job, few + i * round), cluster, own);
   }
-  const std::int64_t rounds = (count - filled.few) / filled.round - 2 * span;  // beyond the third
-  const double spans = static_cast<double>(rounds) / static_cast<double>(span);
+  const std::int64_t rounds = (count - few) / round - 2;  // beyond the third
   const std::vector<Duration*> first = parts_of(steps[0]);
   const std::vector<Duration*> second = parts_of(steps[1]);
   const std::vector<Duration*> third = parts_of(steps[2]);
   const bool is_long = count * job.model.layers > kMostLayers;
-  const Duration span_time = *third.front() - *second.front();
+  const Duration round_time = *third.front() - *second.front();
   sim::check_run(static_cast<double>(third.front()->count()) +
-                 static_cast<double>(span_time.count()) * spans);
+                 static_cast<double>(round_time.count()) * static_cast<double>(rounds));
   for (std::size_t i = 0; i < third.size(); ++i) {
     const Duration more = *third[i] - *second[i];
     const Duration before = *second[i] - *first[i];
     const Duration allowed =
-        is_long ? std::max(kRounding, span_time / (i == 0 ? 1000 : 50)) : kRounding;
+        is_long ? std::max(kRounding, round_time / (i == 0 ? 1000 : 50)) : kRounding;
     if (std::max(more - before, before - more) > allowed) return std::nullopt;
-    *third[i] += stretched(more, spans);
+    *third[i] += more * rounds;
   }
   return steps[2];
-}
-
-// Once a pipeline is full, each further micro-batch (with chunks: each round of one a stage) adds the same to a step
-// and to each part of it. Three steps of few micro-batches show whether that holds, and then the step of any number
-// follows; nothing where it does not hold, or where those three have no fewer micro-batches to play. Where links are shared
-// between nodes it holds but for a thousandth of a round, or of some rounds together where what one adds varies; that is enough where all
-// of them would take many seconds to play.
-std::optional<Step> continued(const jobs::Job& job, const models::Cluster& cluster,
-                              const OwnTravel& own) {
-  const Filled filled = fewer_micro_batches(job);
-  const std::int64_t count = job.micro_batches();
-  if (filled.few == count) return std::nullopt;
-  for (const std::int64_t span : {1, 4}) {
-    if (filled.few + 4 * span * filled.round >= count) break;
-    if (auto step = continued_by(job, cluster, own, filled, span)) return step;
-  }
-  return std::nullopt;
 }
 
 schedule::Schedule schedule_of(const jobs::Job& job, const OwnTravel& own,

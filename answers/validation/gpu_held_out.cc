@@ -34,29 +34,39 @@ struct SingleKernel {
 };
 using Kernels = std::vector<const SingleKernel*>;
 
+double positive(const TableRow& row, const std::string& column) {
+  const double value = row.number(column);
+  if (value > 0) return value;
+  throw InputError(row.where() + ": " + column + ": expected a number above 0, found " +
+                   row.text(column));
+}
+
 SingleKernel pass_of_row(const TableRow& row) {
   const auto access = word_to<Access>(row.text("access"));
   if (!access) throw InputError(row.where() + ": unknown access " + row.text("access"));
+  const auto dtype = word_to<DType>(row.text("dtype"));
+  if (!dtype && !row.text("dtype").empty())
+    throw InputError(row.where() + ": unknown dtype " + row.text("dtype"));
   return {.access = *access,
-          .dtype = word_to<DType>(row.text("dtype")),
+          .dtype = dtype,
           .columns = row.count_or("columns", 0),
-          .amount = row.number("bytes"),
-          .time = from_us(row.number("us"))};
+          .amount = positive(row, "bytes"),
+          .time = from_us(positive(row, "us"))};
 }
 
 // FLOP as gpu_kernels.py counts them: 2 S^2 d a head forward where it is causal, 2.5 times that backward.
 SingleKernel attention_of_row(const TableRow& row) {
   const bool is_causal = row.count("causal") != 0;
   const bool is_backward = row.text("name") == "backward";
-  const double tokens = row.number("tokens");
-  const double flop = (is_causal ? 2 : 4) * tokens * tokens * row.number("head_dim") *
-                      row.number("heads") * (is_backward ? 2.5 : 1);
+  const double tokens = positive(row, "tokens");
+  const double flop = (is_causal ? 2 : 4) * tokens * tokens * positive(row, "head_dim") *
+                      positive(row, "heads") * (is_backward ? 2.5 : 1);
   return {.attention = {.tokens = row.count("tokens") / (is_causal ? 2 : 1),
                         .head_dim = row.count("head_dim"),
                         .backward = is_backward,
                         .causal = is_causal},
           .amount = flop,
-          .time = from_us(row.number("us"))};
+          .time = from_us(positive(row, "us"))};
 }
 
 // Per second beside the fixed part, the median of all. REQUIRES: there is a kernel.
@@ -83,6 +93,7 @@ std::shared_ptr<const models::MemoryRates> rates_of(const Kernels& kernels,
   return rates;
 }
 
+// Null: none of them is causal, forward and backward.
 std::shared_ptr<const models::AttentionTable> attention_of(const Kernels& kernels,
                                                            const models::Roofline& gpu) {
   std::map<std::tuple<std::int64_t, std::int64_t, bool>, std::array<Kernels, 2>>
@@ -92,6 +103,7 @@ std::shared_ptr<const models::AttentionTable> attention_of(const Kernels& kernel
     groups[{size.head_dim, size.tokens, size.causal}][size.backward].push_back(one);
   }
   auto table = std::make_shared<models::AttentionTable>();
+  bool has_causal = false;
   for (const auto& [size, passes] : groups) {
     if (passes[0].empty() || passes[1].empty()) continue;
     const auto line = [&](const Kernels& pass) {
@@ -100,10 +112,11 @@ std::shared_ptr<const models::AttentionTable> attention_of(const Kernels& kernel
                                           .fixed = fixed};
     };
     const auto& [head_dim, seen, causal] = size;
+    has_causal = has_causal || causal;
     table->add(static_cast<double>(head_dim), static_cast<double>(causal ? 2 * seen : seen),
                line(passes[0]), line(passes[1]), causal);
   }
-  return table;
+  return has_causal ? table : nullptr;
 }
 
 HeldOut score_folds(std::string kind, const std::vector<SingleKernel>& all, const auto& priced_by) {
@@ -118,6 +131,7 @@ HeldOut score_folds(std::string kind, const std::vector<SingleKernel>& all, cons
       if (found) errors.push_back(std::abs(to_us(*found) / to_us(one->time) - 1));
     }
   }
+  if (errors.empty()) throw InputError("gpu_single_kernels_h100.csv: nothing tells its " + kind);
   std::ranges::sort(errors);
   return {.kind = std::move(kind),
           .kernels = errors.size(),
@@ -135,6 +149,10 @@ std::vector<HeldOut> held_out(const std::string& folder, const models::Roofline&
     else
       attentions.push_back(attention_of_row(row));
   }
+  constexpr std::size_t kFewest = 2 * kFolds;  // so that each fold leaves some to make tables of
+  if (passes.size() < kFewest || attentions.size() < kFewest)
+    throw InputError(folder + "/gpu_single_kernels_h100.csv: expected at least " +
+                     std::to_string(kFewest) + " kernels of each kind");
   const auto by_rates = [&](const Kernels& rest) {
     return [rates = rates_of(rest, gpu), &gpu](const SingleKernel& one) -> std::optional<Duration> {
       const auto rate = rates->rate(one.access, one.dtype.value_or(DType::BF16), one.columns);
@@ -144,6 +162,7 @@ std::vector<HeldOut> held_out(const std::string& folder, const models::Roofline&
   };
   const auto by_table = [&](const Kernels& rest) {
     return [table = attention_of(rest, gpu)](const SingleKernel& one) -> std::optional<Duration> {
+      if (table == nullptr) return std::nullopt;
       return table->time(one.attention, Flop(one.amount));
     };
   };

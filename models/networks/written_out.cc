@@ -1,4 +1,4 @@
-// Lists operators as transformers' models call them.
+// Spells out norms, rotations, routers, experts and losses as the operators that Hugging Face's transformers runs for them, with the bytes of each.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "models/networks/written_out.h"

@@ -8,7 +8,7 @@
 // whose measured numbers they are linear in the logarithm; beyond them that of the edge.
 //
 // Source: 39 convolutions of ResNet-50 at a batch of 128 on one H100, three passes each. Each left out of the fit, the others tell it to 5 % in
-// the median; strided gradients of inputs to 19. Images of three channels were measured in one size, 7 x 7 on 224 x 224. Leaves out cuDNN's choice
+// the median, 32 % for one in twenty; strided gradients of inputs to 9 and 19 (scripts/data/fit_convolutions.py). Images of three channels were measured in one size, 7 x 7 on 224 x 224. Leaves out cuDNN's choice
 // among algorithms, groups, and images whose channels come first, which are reordered on the way.
 //
 // SPDX-License-Identifier: Apache-2.0
