@@ -30,8 +30,9 @@
 #include "recordings/diagnose/diagnosis.h"
 #include "recordings/diagnose/step_traces.h"
 #include "recordings/diagnose/words.h"
-#include "recordings/kineto/rank_set.h"
-#include "recordings/kineto/trace_folder.h"
+#include "recordings/formats/load_job.h"
+#include "recordings/timeline/rank_set.h"
+#include "recordings/trace_folder.h"
 
 namespace dovetail::cli {
 namespace {

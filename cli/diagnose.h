@@ -13,7 +13,7 @@
 #include "cli/document.h"
 #include "cli/page.h"
 #include "cli/text.h"
-#include "recordings/kineto/rank_set.h"
+#include "recordings/timeline/rank_set.h"
 
 namespace dovetail::cli {
 

@@ -11,7 +11,7 @@
 #include "cli/answer.h"
 #include "cli/trace_bandwidth.h"
 #include "recordings/diagnose/diagnosis.h"
-#include "recordings/kineto/rank_set.h"
+#include "recordings/timeline/rank_set.h"
 
 namespace dovetail::cli {
 

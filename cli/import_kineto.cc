@@ -16,8 +16,8 @@
 #include "recordings/diagnose/what_if.h"
 #include "recordings/diagnose/words.h"
 #include "recordings/diagnose/workload.h"
-#include "recordings/kineto/trace_folder.h"
 #include "recordings/parameters.h"
+#include "recordings/trace_folder.h"
 
 namespace dovetail::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "cli/page.h"
 #include "cli/run_report.h"
 #include "recordings/diagnose/diagnosis.h"
-#include "recordings/kineto/rank_set.h"
+#include "recordings/timeline/rank_set.h"
 #include "traces/trace.h"
 
 namespace dovetail::cli {

@@ -15,7 +15,7 @@
 
 #include "base/units.h"
 #include "cli/text.h"
-#include "recordings/kineto/rank_set.h"
+#include "recordings/timeline/rank_set.h"
 
 namespace dovetail::cli {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <ostream>
 
-#include "recordings/kineto/sharding.h"
+#include "recordings/timeline/sharding.h"
 
 namespace dovetail::cli {
 

@@ -405,7 +405,7 @@ Contention contention_of(const RankTrace& rank) {
     for (std::size_t i = 0; i < step.works.size(); ++i) {
       const auto number = static_cast<std::size_t>(step.works[i]);
       const GpuWork& work = rank.line.works[number];
-      const TraceEvent& event = rank.trace.events[static_cast<std::size_t>(work.event)];
+      const RecordedEvent& event = rank.trace.events[static_cast<std::size_t>(work.event)];
       if (event.kind != EventKind::Kernel || work.collective != kNone || work.is_aside) continue;
       const Duration length = work.end - work.start;
       all_beside +=

@@ -55,11 +55,11 @@ class Accounts {
     std::int64_t count = 0;
   };
 
-  [[nodiscard]] bool is_host(const TraceEvent& event) const {
+  [[nodiscard]] bool is_host(const RecordedEvent& event) const {
     return event.kind == EventKind::Operator || event.kind == EventKind::Annotation ||
            event.kind == EventKind::RuntimeCall;
   }
-  [[nodiscard]] Interval interval_of(const TraceEvent& event) const {
+  [[nodiscard]] Interval interval_of(const RecordedEvent& event) const {
     return {line_.instant(event.start_ns), line_.instant(event.end_ns())};
   }
   [[nodiscard]] bool is_in_a_step(Instant at) const {
@@ -75,7 +75,7 @@ class Accounts {
     }
     std::vector<Duration> own(rank_.trace.events.size());
     for (std::size_t i = 0; i < rank_.trace.events.size(); ++i) {
-      const TraceEvent& event = rank_.trace.events[i];
+      const RecordedEvent& event = rank_.trace.events[i];
       if (!is_host(event)) continue;
       const Interval interval = interval_of(event);
       if (works[static_cast<std::size_t>(event.thread)] == 0) continue;
@@ -91,7 +91,7 @@ class Accounts {
         sets_[0].push_back({call.start, call.end});
     }
     for (std::size_t i = 0; i < own.size(); ++i) {
-      const TraceEvent& event = rank_.trace.events[i];
+      const RecordedEvent& event = rank_.trace.events[i];
       if (event.kind != EventKind::Operator || own[i] <= Duration{}) continue;
       if (!is_in_a_step(interval_of(event).start)) continue;
       Sum& sum = own_time_[static_cast<std::size_t>(event.name)];
@@ -112,7 +112,7 @@ class Accounts {
     }
   }
 
-  void sort_event(const TraceEvent& event, Interval interval) {
+  void sort_event(const RecordedEvent& event, Interval interval) {
     const std::string_view name = rank_.trace.name_of(event);
     if (event.kind == EventKind::RuntimeCall) {
       calls_.push_back(interval);
@@ -177,13 +177,13 @@ class Accounts {
     const std::int64_t from = line_.origin_ns + pause.start.time_since_epoch().count();
     const std::int64_t to = line_.origin_ns + pause.end.time_since_epoch().count();
     const auto& events = rank_.trace.events;
-    const auto counts = [&](const TraceEvent& event) {
+    const auto counts = [&](const RecordedEvent& event) {
       return event.kind == EventKind::Operator || event.kind == EventKind::RuntimeCall;
     };
-    auto next = std::ranges::lower_bound(events, to, {}, &TraceEvent::start_ns);
+    auto next = std::ranges::lower_bound(events, to, {}, &RecordedEvent::start_ns);
     while (next != events.end() && !counts(*next)) ++next;
     if (next != events.end()) now.before = rank_.trace.name_of(*next);
-    auto last = std::ranges::upper_bound(events, from, {}, &TraceEvent::start_ns);
+    auto last = std::ranges::upper_bound(events, from, {}, &RecordedEvent::start_ns);
     for (int looked = 0; last != events.begin() && looked < 1000; ++looked) {
       --last;
       if (!counts(*last) || last->end_ns() > from || from - last->end_ns() > 1000) continue;
@@ -241,7 +241,7 @@ HostTime host_time(const RankTrace& rank) { return Accounts(rank).account(); }
 
 OptimizerCalls optimizer_calls(const RankTrace& rank) {
   Intervals inside;
-  for (const TraceEvent& event : rank.trace.events) {
+  for (const RecordedEvent& event : rank.trace.events) {
     const bool named = event.kind == EventKind::Annotation || event.kind == EventKind::Operator;
     if (!named || !rank.trace.name_of(event).starts_with("Optimizer.step")) continue;
     inside.push_back({rank.line.instant(event.start_ns), rank.line.instant(event.end_ns())});

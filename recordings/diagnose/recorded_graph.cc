@@ -51,7 +51,7 @@ struct Draft {
 
 class Builder {
  public:
-  Builder(const KinetoTrace& trace, const RankTimeline& line) : trace_(trace), line_(line) {}
+  Builder(const Recording& trace, const RankTimeline& line) : trace_(trace), line_(line) {}
 
   RecordedGraph build() {
     order_nodes();
@@ -170,7 +170,7 @@ class Builder {
 
   // --- constants --------------------------------------------------------------------------------
 
-  static std::size_t class_of(const TraceEvent& event, bool communicates) {
+  static std::size_t class_of(const RecordedEvent& event, bool communicates) {
     if (communicates) return 3;
     return event.kind == EventKind::Kernel ? 0 : event.kind == EventKind::Memcpy ? 1 : 2;
   }
@@ -427,7 +427,8 @@ class Builder {
     if (!contains(name, "Memcpy")) return false;
     if (!contains(name, "Async")) return true;
     if (call.first_work == kNone) return false;
-    const TraceEvent& copy = trace_.events[static_cast<std::size_t>(work(call.first_work).event)];
+    const RecordedEvent& copy =
+        trace_.events[static_cast<std::size_t>(work(call.first_work).event)];
     return contains(trace_.name_of(copy), "Pageable");
   }
 
@@ -588,7 +589,7 @@ class Builder {
     return nodes_[static_cast<std::size_t>(&draft - drafts_.data())];
   }
 
-  const KinetoTrace& trace_;
+  const Recording& trace_;
   const RankTimeline& line_;
   RecordedGraph result_;
   std::vector<Draft> drafts_;
@@ -606,7 +607,7 @@ class Builder {
 
 }  // namespace
 
-RecordedGraph record_graph(const KinetoTrace& trace, const RankTimeline& line) {
+RecordedGraph record_graph(const Recording& trace, const RankTimeline& line) {
   return Builder(trace, line).build();
 }
 

@@ -72,6 +72,6 @@ struct RecordedGraph {
   }
 };
 
-RecordedGraph record_graph(const KinetoTrace& trace, const RankTimeline& line);
+RecordedGraph record_graph(const Recording& trace, const RankTimeline& line);
 
 }  // namespace dovetail::diagnose

@@ -32,7 +32,7 @@ std::vector<char> working_threads(const RankTrace& rank) {
   return works;
 }
 
-bool is_operator(const TraceEvent& event) {
+bool is_operator(const RecordedEvent& event) {
   return event.kind == EventKind::Operator || event.kind == EventKind::Annotation;
 }
 
@@ -68,7 +68,7 @@ std::vector<Duration> own_of_pairs(const RankTrace& rank) {
 }
 
 bool has_whole_microseconds(const RankTrace& rank) {
-  return std::ranges::all_of(rank.trace.events, [](const TraceEvent& event) {
+  return std::ranges::all_of(rank.trace.events, [](const RecordedEvent& event) {
     return event.start_ns % 1000 == 0 && event.duration_ns % 1000 == 0;
   });
 }
@@ -85,7 +85,7 @@ Range of_operator(const RankTrace& rank) {
 std::vector<std::int64_t> operators_before(const RankTrace& rank) {
   const std::vector<char> works = working_threads(rank);
   std::vector<std::int64_t> counts(rank.line.calls.size(), 0);
-  for (const TraceEvent& event : rank.trace.events) {
+  for (const RecordedEvent& event : rank.trace.events) {
     if (!is_operator(event) || works[static_cast<std::size_t>(event.thread)] == 0) continue;
     const Instant at = rank.line.instant(event.start_ns);
     const auto next = std::ranges::lower_bound(rank.line.calls, at, {}, &HostCall::start);
@@ -108,7 +108,7 @@ RecordingCost recording_cost(const RankTrace& rank, Duration most) {
   cost.of_call = kCall;
   cost.most = most;
   const std::vector<char> works = working_threads(rank);
-  for (const TraceEvent& event : rank.trace.events) {
+  for (const RecordedEvent& event : rank.trace.events) {
     const bool is_call = event.kind == EventKind::RuntimeCall;
     if (!is_call && !is_operator(event)) continue;
     if (works[static_cast<std::size_t>(event.thread)] == 0) continue;

@@ -1,5 +1,5 @@
 // A step of a replay or of a trace is the work that the host launched between its markers, whenever the GPU ran it; its
-// time is the period of recordings/kineto/step_figures.h.
+// time is the period of recordings/timeline/step_figures.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "recordings/diagnose/replay.h"

@@ -20,7 +20,7 @@ step::Timeline played(const step::StepGraph& graph);
 
 struct TimedStep {
   StepFigures figures;
-  Duration step{};  // its period (recordings/kineto/step_figures.h)
+  Duration step{};  // its period (recordings/timeline/step_figures.h)
 };
 
 std::vector<TimedStep> replayed_steps(const RecordedGraph& recorded, const RankTimeline& line,

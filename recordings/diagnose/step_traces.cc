@@ -199,7 +199,7 @@ class StepTrace {
             {stream, (kind == EventKind::Operator ? "operators" : "annotations") + thread});
       }
     }
-    for (const TraceEvent& event : rank_.trace.events) {
+    for (const RecordedEvent& event : rank_.trace.events) {
       const auto lane = lanes.find({event.thread, event.kind});
       const Instant start = rank_.line.instant(event.start_ns);
       const Instant end = rank_.line.instant(event.end_ns());

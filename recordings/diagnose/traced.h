@@ -1,14 +1,14 @@
-// What the reader of traces found (recordings/kineto), under its own names: this room explains nothing else.
+// What the timeline of recordings found (recordings/timeline), under its own names: this room explains nothing else.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "recordings/kineto/ddp_buckets.h"
-#include "recordings/kineto/rank_set.h"
-#include "recordings/kineto/rank_timeline.h"
-#include "recordings/kineto/sharding.h"
-#include "recordings/kineto/step_figures.h"
-#include "recordings/kineto/trace.h"
+#include "recordings/recording.h"
+#include "recordings/timeline/ddp_buckets.h"
+#include "recordings/timeline/rank_set.h"
+#include "recordings/timeline/rank_timeline.h"
+#include "recordings/timeline/sharding.h"
+#include "recordings/timeline/step_figures.h"
 
 namespace dovetail::diagnose {
 
@@ -18,11 +18,12 @@ using imports::EventKind;
 using imports::GpuWork;
 using imports::HostCall;
 using imports::JobTrace;
-using imports::KinetoTrace;
 using imports::kNone;
 using imports::MatchedCollective;
 using imports::RankTimeline;
 using imports::RankTrace;
+using imports::RecordedEvent;
+using imports::Recording;
 using imports::ShardedGroup;
 using imports::Sharding;
 using imports::StepFigures;
@@ -31,7 +32,6 @@ using imports::TracedBuckets;
 using imports::TracedCollective;
 using imports::TracedGradient;
 using imports::TracedStep;
-using imports::TraceEvent;
 using imports::WorkTime;
 
 }  // namespace dovetail::diagnose

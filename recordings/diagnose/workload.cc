@@ -104,7 +104,7 @@ class QuietGraph {
     if (!node) return;
     patch_.set_time(*node, 0);
     // The calls inside the operator that launched it stand around the launch.
-    const TraceEvent& op = rank_.trace.events[static_cast<std::size_t>(bucket.call)];
+    const RecordedEvent& op = rank_.trace.events[static_cast<std::size_t>(bucket.call)];
     Duration taken{};
     for (NodeId at = *node; at-- > 0 && is_inside(at, op);) taken += take_out(at);
     for (NodeId at = *node + 1; at < recorded_.graph.size() && is_inside(at, op); ++at) {
@@ -114,7 +114,7 @@ class QuietGraph {
     calls_.push_back(std::max(taken, Duration{}));
   }
 
-  [[nodiscard]] bool is_inside(NodeId node, const TraceEvent& op) const {
+  [[nodiscard]] bool is_inside(NodeId node, const RecordedEvent& op) const {
     const Origin& origin = recorded_.origin_of(node);
     if (origin.kind != Origin::Kind::Call && origin.kind != Origin::Kind::Return) return false;
     const HostCall& call = rank_.line.calls[static_cast<std::size_t>(origin.index)];
@@ -629,7 +629,7 @@ std::vector<std::pair<Bytes, Duration>> all_reduce_times(const JobTrace& job) {
   return times;
 }
 
-bool is_sharded(const KinetoTrace& trace) {
+bool is_sharded(const Recording& trace) {
   return std::ranges::any_of(trace.names, [](const std::string& name) {
     return name.starts_with("FSDP::") || name.starts_with("FullyShardedDataParallel");
   });

@@ -83,7 +83,7 @@ struct WorkloadOptions {
 };
 
 // Whether a trace is of PyTorch's FSDP (1 or 2), by its own annotations.
-bool is_sharded(const KinetoTrace& trace);
+bool is_sharded(const Recording& trace);
 
 // The workload of one rank of the job, or in one sentence why none can be made: FSDP's groups, no DDP bucket, no backward on the GPU, a
 // replay that is not that of the trace.

@@ -2,9 +2,9 @@
 // that traces of gigabytes fit.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/json_stream.h"
-#include "recordings/kineto/names.h"
-#include "recordings/kineto/trace.h"
+#include "recordings/kineto/reader.h"
+#include "recordings/json_stream.h"
+#include "recordings/names.h"
 
 #include "base/error.h"
 
@@ -87,7 +87,7 @@ struct Draft {
   bool has_category = false;
   bool is_timed = false;  // ts was a finite number
   bool has_bad_time = false;
-  TraceEvent event;
+  RecordedEvent event;
   std::string process, thread;
   KernelShape shape;
   bool has_shape = false;
@@ -125,7 +125,7 @@ class Reader {
     static_cast<void>(names_.number(""));  // of events without a name
   }
 
-  KinetoTrace read() {
+  Recording read() {
     try {
       read_document();
     } catch (const JsonCut& cut) {
@@ -569,11 +569,11 @@ class Reader {
 
   // Windows of the device's time: the line of steps, else from one execution of the longest module to the next.
   void add_xla_steps() {
-    std::vector<TraceEvent> windows = std::move(xla_steps_);
+    std::vector<RecordedEvent> windows = std::move(xla_steps_);
     if (windows.empty()) windows = longest_module();
-    std::ranges::stable_sort(windows, {}, &TraceEvent::start_ns);
+    std::ranges::stable_sort(windows, {}, &RecordedEvent::start_ns);
     for (std::size_t w = 0; w < windows.size(); ++w) {
-      TraceEvent& window = windows[w];
+      RecordedEvent& window = windows[w];
       const std::string_view text = names_.text(window.name);
       const auto number = whole_number_of(text.substr(0, text.find(' ')));
       window.kind = EventKind::Annotation;
@@ -588,16 +588,16 @@ class Reader {
     trace_.steps_are_on_device = !windows.empty();
   }
 
-  [[nodiscard]] std::vector<TraceEvent> longest_module() const {
+  [[nodiscard]] std::vector<RecordedEvent> longest_module() const {
     std::map<std::int32_t, std::int64_t> time;
-    for (const TraceEvent& module : xla_modules_) time[module.name] += module.duration_ns;
+    for (const RecordedEvent& module : xla_modules_) time[module.name] += module.duration_ns;
     const auto longest =
         std::ranges::max_element(time, {}, [](const auto& entry) { return entry.second; });
-    std::vector<TraceEvent> runs;
-    for (const TraceEvent& module : xla_modules_) {
+    std::vector<RecordedEvent> runs;
+    for (const RecordedEvent& module : xla_modules_) {
       if (module.name == longest->first) runs.push_back(module);
     }
-    std::ranges::stable_sort(runs, {}, &TraceEvent::start_ns);
+    std::ranges::stable_sort(runs, {}, &RecordedEvent::start_ns);
     for (std::size_t r = 0; r + 1 < runs.size(); ++r) {
       runs[r].duration_ns = runs[r + 1].start_ns - runs[r].start_ns;
     }
@@ -631,7 +631,7 @@ class Reader {
     settle_old_kind();
     settle_xla_kind();
     if (!draft_.kind) return;
-    TraceEvent& event = draft_.event;
+    RecordedEvent& event = draft_.event;
     event.kind = *draft_.kind;
     const bool is_gpu = event.kind == EventKind::Kernel || event.kind == EventKind::Memcpy ||
                         event.kind == EventKind::Memset;
@@ -656,7 +656,7 @@ class Reader {
   }
 
   // Shapes are kept where a size can hang on them.
-  bool wants_shapes(const TraceEvent& event) {
+  bool wants_shapes(const RecordedEvent& event) {
     while (wants_.size() <= static_cast<std::size_t>(event.name)) wants_.push_back('?');
     char& wants = wants_[static_cast<std::size_t>(event.name)];
     if (wants == '?') {
@@ -672,7 +672,7 @@ class Reader {
     return wants == 'y';
   }
 
-  static auto order_of(const TraceEvent& event) {
+  static auto order_of(const RecordedEvent& event) {
     return std::tuple(event.start_ns, -event.duration_ns, event.thread, event.name,
                       event.correlation, event.external_id);
   }
@@ -680,9 +680,9 @@ class Reader {
   // A time of 0 among times since the machine started, or since 1970, was lost.
   void leave_out_lost_times() {
     constexpr std::int64_t kHour = 3'600'000'000'000;
-    std::vector<TraceEvent>& events = trace_.events;
-    const auto first =
-        std::ranges::find_if(events, [](const TraceEvent& event) { return event.start_ns != 0; });
+    std::vector<RecordedEvent>& events = trace_.events;
+    const auto first = std::ranges::find_if(
+        events, [](const RecordedEvent& event) { return event.start_ns != 0; });
     if (first == events.begin() || first == events.end() || first->start_ns < kHour) return;
     for (auto event = events.begin(); event != first; ++event) {
       const bool is_gpu = event->kind == EventKind::Kernel || event->kind == EventKind::Memcpy ||
@@ -698,7 +698,7 @@ class Reader {
     constexpr std::int64_t kLongest = 1'000'000'000'000'000;  // ns: eleven days
     if (trace_.events.empty()) return;
     std::int64_t last = trace_.events.front().start_ns;
-    for (const TraceEvent& event : trace_.events) last = std::max(last, event.end_ns());
+    for (const RecordedEvent& event : trace_.events) last = std::max(last, event.end_ns());
     if (last - trace_.events.front().start_ns <= kLongest) return;
     throw InputError(trace_.file + ": its events span more than eleven days: not one recording");
   }
@@ -732,7 +732,7 @@ class Reader {
     trace_.names = names_.take();
     trace_.bytes = source_.unpacked();
     std::ranges::stable_sort(trace_.events, {}, order_of);
-    const auto same = [](const TraceEvent& a, const TraceEvent& b) {
+    const auto same = [](const RecordedEvent& a, const RecordedEvent& b) {
       return a.kind == b.kind && order_of(a) == order_of(b);
     };
     const auto last = std::unique(trace_.events.begin(), trace_.events.end(), same);
@@ -751,7 +751,7 @@ class Reader {
 
   ByteSource source_;
   JsonStream json_;
-  KinetoTrace trace_;
+  Recording trace_;
   Names names_;
   std::unordered_map<std::string, std::int32_t> threads_;
   std::vector<char> wants_;
@@ -760,7 +760,7 @@ class Reader {
   std::size_t device_;                                  // of JAX's devices the one wanted
   std::string xla_device_, xla_host_;                   // their processes
   std::unordered_map<std::string, XlaLine> xla_lines_;  // by process and thread
-  std::vector<TraceEvent> xla_steps_, xla_modules_;
+  std::vector<RecordedEvent> xla_steps_, xla_modules_;
   std::int64_t of_nccl_plugin_ = 0;  // events
   bool saw_events_ = false;
   bool has_legacy_gpu_ = false;
@@ -769,10 +769,10 @@ class Reader {
 
 }  // namespace
 
-KinetoTrace read_kineto(const std::string& path, const ByteLimits& limits, std::size_t device) {
+Recording read_kineto(const std::string& path, const ByteLimits& limits, std::size_t device) {
   return Reader(ByteSource::file(path, limits), device).read();
 }
 
-KinetoTrace read_kineto(ByteSource source) { return Reader(std::move(source)).read(); }
+Recording read_kineto(ByteSource source) { return Reader(std::move(source)).read(); }
 
 }  // namespace dovetail::imports

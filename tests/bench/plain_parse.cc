@@ -12,7 +12,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
 #include "recordings/byte_source.h"
-#include "recordings/kineto/json_stream.h"
+#include "recordings/json_stream.h"
 
 #ifdef DOVETAIL_SIMDJSON
 #include <simdjson.h>

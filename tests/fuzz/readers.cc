@@ -23,10 +23,11 @@
 #include "recordings/guess.h"
 #include "recordings/hlo/hlo.h"
 #include "recordings/horovod_timeline.h"
-#include "recordings/kineto/rank_set.h"
+#include "recordings/kineto/reader.h"
 #include "recordings/nsys.h"
 #include "recordings/parameters.h"
 #include "recordings/profile_file.h"
+#include "recordings/timeline/rank_set.h"
 #include "schedule/plan_json.h"
 #include "schedule/policies/policies.h"
 #include "schedule/program_json.h"
@@ -174,9 +175,9 @@ void read_nsys(std::string_view text) {
 // A trace, alone and beside another rank's that differs a little: read, joined, diagnosed, made a workload of.
 void read_kineto(std::string_view text) {
   const auto job_of = [](std::vector<std::string_view> texts) {
-    std::vector<imports::KinetoTrace> traces;
+    std::vector<imports::Recording> traces;
     for (const std::string_view one : texts) {
-      imports::KinetoTrace trace = imports::read_kineto(imports::ByteSource::memory("f", one, {}));
+      imports::Recording trace = imports::read_kineto(imports::ByteSource::memory("f", one, {}));
       trace.rank = static_cast<std::int64_t>(traces.size());
       traces.push_back(std::move(trace));
     }

@@ -26,7 +26,7 @@ using testing::MadeEvents;
 using ::testing::StartsWith;
 
 JobTrace job_of_ranks(const std::vector<std::string>& texts) {
-  std::vector<imports::KinetoTrace> traces;
+  std::vector<imports::Recording> traces;
   for (const std::string& text : texts) traces.push_back(testing::read_text(text));
   return imports::make_job(std::move(traces), {});
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "recordings/kineto/ddp_buckets.h"
+#include "recordings/timeline/ddp_buckets.h"
 #include "tests/recordings/kineto/traces.h"
 
 namespace dovetail::imports {

@@ -31,16 +31,16 @@ JobTrace job_made(const MadeTrace& made) { return testing::job_of(testing::text(
 
 // The same trace from a GPU whose clock is `us` ahead.
 JobTrace shifted(const std::string& file, std::int64_t us) {
-  KinetoTrace trace = imports::read_kineto(testing::trace_file(file), {});
-  for (TraceEvent& event : trace.events) {
+  Recording trace = imports::read_kineto(testing::trace_file(file), {});
+  for (RecordedEvent& event : trace.events) {
     const bool is_gpu = event.kind == EventKind::Kernel || event.kind == EventKind::Memcpy ||
                         event.kind == EventKind::Memset;
     if (is_gpu) event.start_ns += us * 1000;
   }
-  std::ranges::stable_sort(trace.events, {}, [](const TraceEvent& event) {
+  std::ranges::stable_sort(trace.events, {}, [](const RecordedEvent& event) {
     return std::tuple(event.start_ns, -event.duration_ns);
   });
-  std::vector<KinetoTrace> traces;
+  std::vector<Recording> traces;
   traces.push_back(std::move(trace));
   return imports::make_job(std::move(traces), {});
 }

@@ -10,7 +10,7 @@
 
 #include "recordings/diagnose/diagnosis.h"
 #include "recordings/diagnose/words.h"
-#include "recordings/kineto/side_work.h"
+#include "recordings/timeline/side_work.h"
 #include "tests/recordings/kineto/made_events.h"
 #include "tests/recordings/kineto/traces.h"
 

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <string>
 
-#include "recordings/kineto/ddp_buckets.h"
-#include "recordings/kineto/step_figures.h"
+#include "recordings/timeline/ddp_buckets.h"
+#include "recordings/timeline/step_figures.h"
 #include "tests/recordings/kineto/traces.h"
 
 namespace dovetail::imports {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "recordings/kineto/rank_set.h"
+#include "recordings/timeline/rank_set.h"
 #include "tests/recordings/kineto/traces.h"
 
 namespace dovetail::imports {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "recordings/kineto/rank_set.h"
+#include "recordings/timeline/rank_set.h"
 #include "tests/recordings/kineto/made_events.h"
 #include "tests/recordings/kineto/made_trace.h"
 #include "tests/recordings/kineto/traces.h"
@@ -40,7 +40,7 @@ MadeTrace of_pair(int rank) {
 }
 
 JobTrace job_of_ranks(const std::vector<MadeTrace>& ranks, const std::string& config = "") {
-  std::vector<KinetoTrace> traces;
+  std::vector<Recording> traces;
   for (const MadeTrace& made : ranks) {
     std::string text = testing::text(made);
     const std::string place = R"("backend":"nccl",)";
@@ -86,7 +86,7 @@ TEST(GroupsTest, FilesOfDifferentJobsAreRefused) {
     return text;
   };
   const auto job = [](const std::vector<std::string>& texts) {
-    std::vector<KinetoTrace> traces;
+    std::vector<Recording> traces;
     for (const std::string& text : texts) traces.push_back(testing::read_text(text));
     return make_job(std::move(traces), {});
   };
@@ -114,7 +114,7 @@ TEST(GroupsTest, AWorldSizeThatNobodySaysIsUnknown) {
 
 // A rank whose GPU work is not in its file is none of the others' mean.
 TEST(GroupsTest, ARankWithoutReadableWorkIsLeftOut) {
-  std::vector<KinetoTrace> traces;
+  std::vector<Recording> traces;
   traces.push_back(testing::read_text(testing::text(of_pair(0))));
   traces.push_back(testing::read_text(
       R"({"distributedInfo":{"rank":1,"world_size":4},"traceEvents":[
@@ -127,7 +127,7 @@ TEST(GroupsTest, ARankWithoutReadableWorkIsLeftOut) {
 
 // Without the ranks in each event: those of pg_config, by the group's name, in each rank's own file.
 TEST(GroupsTest, MembersAreThoseOfTheConfigurationWhereEventsDoNotTellThem) {
-  std::vector<KinetoTrace> traces;
+  std::vector<Recording> traces;
   for (int rank = 0; rank < 4; ++rank) {
     MadeTrace made = of_pair(rank);
     made.tells_ranks = false;
@@ -164,7 +164,7 @@ TEST(GroupsTest, OfAGroupTheGivenRanksAreCompared) {
 
 // PyTorch cuts long lists: then the name is the group.
 TEST(GroupsTest, AListThatIsCutIsNoList) {
-  std::vector<KinetoTrace> traces;
+  std::vector<Recording> traces;
   for (int rank = 0; rank < 2; ++rank) {
     std::string text = testing::text({.rank = rank, .world = 8});
     const std::string all = "[0, 1, 2, 3, 4, 5, 6, 7]";
@@ -208,7 +208,7 @@ struct Run {
   std::vector<double> begins = {1000, 11'000, 21'000};  // of steps
 };
 
-KinetoTrace rank_of(const Run& run, int rank) {
+Recording rank_of(const Run& run, int rank) {
   testing::MadeEvents events;
   events.rank = rank;
   events.world = 2;
@@ -230,14 +230,14 @@ KinetoTrace rank_of(const Run& run, int rank) {
 }
 
 std::string refusal_of(const Run& one, const Run& other) {
-  std::vector<KinetoTrace> traces;
+  std::vector<Recording> traces;
   traces.push_back(rank_of(one, 0));
   traces.push_back(rank_of(other, 1));
   return error_of([&] { make_job(std::move(traces), {}); });
 }
 
 TEST(OneRunTest, FilesOfOneRunAreTaken) {
-  std::vector<KinetoTrace> traces;
+  std::vector<Recording> traces;
   traces.push_back(rank_of({}, 0));
   traces.push_back(rank_of({.begins = {1200, 11'100, 21'050}}, 1));
   EXPECT_EQ(make_job(std::move(traces), {}).matched.size(), 9U);

@@ -13,9 +13,10 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "recordings/kineto/json_stream.h"
-#include "recordings/kineto/step_figures.h"
-#include "recordings/kineto/trace_folder.h"
+#include "recordings/json_stream.h"
+#include "recordings/kineto/reader.h"
+#include "recordings/timeline/step_figures.h"
+#include "recordings/trace_folder.h"
 #include "tests/recordings/kineto/traces.h"
 #include "tests/support/errors.h"
 #include "tests/support/gzip.h"
@@ -147,7 +148,7 @@ TEST_F(TraceFolderTest, AFolderWithoutTracesIsRefused) {
 }
 
 TEST(KinetoReaderTest, AnEventWithoutAFiniteTimeIsLeftOut) {
-  const KinetoTrace trace =
+  const Recording trace =
       read_text("[" + event(R"("ts":NaN,"dur":1)") + "," + event(R"("ts":1,"dur":Infinity)") + "," +
                 event(R"("ts":99999999999999999999,"dur":1)") + "," + event(R"("ts":1,"dur":-5)") +
                 "," + event(R"("ts":2,"dur":1)") + ",]");
@@ -163,10 +164,10 @@ TEST(KinetoReaderTest, NumbersThatAreNoneAreReadWhereTheyAreNotNeeded) {
   for (const std::string word :
        {"inf", "-inf", "nan", "-nan", "-nan(ind)", "nan(0x7)", "INF", "NaN", "Infinity",
         "-Infinity", "+inf", "1.#INF", "-1.#IND", "1.#QNAN", "null", "true", "\"inf\""}) {
-    const KinetoTrace trace = read_text("[" + event(unneeded + word + "}") + "]");
+    const Recording trace = read_text("[" + event(unneeded + word + "}") + "]");
     EXPECT_EQ(trace.events.size(), 1U) << word;
     EXPECT_TRUE(trace.problems.empty()) << word;
-    const KinetoTrace without = read_text("[" + event(duration + word) + "," + other + "]");
+    const Recording without = read_text("[" + event(duration + word) + "," + other + "]");
     EXPECT_EQ(without.events.size(), 1U) << word;
     EXPECT_EQ(without.unread.without_time, 1) << word;
   }
@@ -177,15 +178,15 @@ TEST(KinetoReaderTest, NumbersThatAreNoneAreReadWhereTheyAreNotNeeded) {
 
 // Among times since 1970, of which one recording spans minutes.
 TEST(KinetoReaderTest, ATimeOfZeroAmongOthersIsNoTime) {
-  const KinetoTrace trace = read_text("[" + event(R"("ts":0,"dur":5)") + "," +
-                                      event(R"("ts":1707417525512283,"dur":1)") + "]");
+  const Recording trace = read_text("[" + event(R"("ts":0,"dur":5)") + "," +
+                                    event(R"("ts":1707417525512283,"dur":1)") + "]");
   EXPECT_EQ(trace.events.size(), 1U);
   EXPECT_EQ(trace.unread.without_time, 1);
   EXPECT_EQ(read_text("[" + event(R"("ts":0,"dur":5)") + "]").events.size(), 1U);
 }
 
 TEST(KinetoReaderTest, NumbersMayStandInQuotesAndWholeOnesMayHaveAPoint) {
-  const KinetoTrace trace = read_text(
+  const Recording trace = read_text(
       R"({"baseTimeNanoseconds":"1743379032000000000","traceEvents":[)" +
       event(
           R"("ts":"1005.25","dur":"18.0","args":{"stream":"9","correlation":12.0,"grid":["2",1,1]})") +
@@ -221,10 +222,10 @@ TEST(KinetoReaderTest, TheListOfTheOldProfilerIsNamedAndRefused) {
 }
 
 TEST(KinetoReaderTest, WorkOfOtherDevicesIsCountedNotDenied) {
-  const KinetoTrace mtia = read_text(
+  const Recording mtia = read_text(
       R"([{"ph":"X","cat":"mtia_ccp_events","name":"k","ts":1,"dur":1,"pid":0,"tid":7}])");
   EXPECT_EQ(mtia.unread.foreign.at("category mtia_ccp_events"), 1);
-  const KinetoTrace ascend = read_text(
+  const Recording ascend = read_text(
       R"([{"ph":"M","name":"process_name","pid":2,"tid":0,"args":{"name":"Ascend Hardware"}},
           {"ph":"X","name":"aclnnAdd","ts":"1","dur":"2","pid":2,"tid":3,"args":{}},
           {"ph":"X","cat":"cpu_op","name":"aten::add","ts":"1","dur":"2","pid":1,"tid":3}])");
@@ -235,7 +236,7 @@ TEST(KinetoReaderTest, WorkOfOtherDevicesIsCountedNotDenied) {
 TEST(KinetoReaderTest, AnEventThatStandsTwiceCountsOnceAndOrderDoesNotMatter) {
   const std::string a = event(R"("ts":5,"dur":1)");
   const std::string b = event(R"("ts":2,"dur":1)");
-  const KinetoTrace trace = read_text("[" + a + "," + b + "," + a + "]");
+  const Recording trace = read_text("[" + a + "," + b + "," + a + "]");
   ASSERT_EQ(trace.events.size(), 2U);
   EXPECT_EQ(trace.events[0].start_ns, 2000);
   EXPECT_THAT(trace.problems, ElementsAre("1 events stand twice and count once"));
@@ -246,7 +247,7 @@ TEST(KinetoReaderTest, ATruncatedFileGivesWhatCameBefore) {
       R"({"traceEvents":[)" + event(R"("ts":1,"dur":1)") + "," + event(R"("ts":5,"dur":1)") + "]}";
   for (const std::string& text :
        {whole.substr(0, whole.size() - 12), gzipped(whole).substr(0, 60)}) {
-    const KinetoTrace trace = read_text(text);
+    const Recording trace = read_text(text);
     EXPECT_LE(trace.events.size(), 1U);
     ASSERT_EQ(trace.problems.size(), 1U);
     EXPECT_THAT(trace.problems[0], HasSubstr("what came before is used, the rest is unknown"));
@@ -289,20 +290,20 @@ TEST(KinetoReaderTest, AStringOfAnyLengthIsSkipped) {
 }
 
 TEST(KinetoReaderTest, EscapesAreResolved) {
-  const KinetoTrace trace = read_text(
+  const Recording trace = read_text(
       R"([{"ph":"X","cat":"cpu_op","name":"a\"b\\\u00e9\n","ts":1,"dur":1,"pid":1,"tid":1}])");
   ASSERT_EQ(trace.events.size(), 1U);
   EXPECT_EQ(trace.name_of(trace.events[0]), "a\"b\\\xc3\xa9\n");
 }
 
 TEST(KinetoReaderTest, IdsAboveTwoToTheSixtyThreeAreNoMistake) {
-  const KinetoTrace trace = read_kineto(trace_file("uint64-args.json.gz"), {});
+  const Recording trace = read_kineto(trace_file("uint64-args.json.gz"), {});
   EXPECT_EQ(trace.events.size(), 2U);
   EXPECT_TRUE(trace.problems.empty());
 }
 
 TEST(KinetoReaderTest, OldCategoriesAndABareArrayAreRead) {
-  const KinetoTrace trace = read_text(
+  const Recording trace = read_text(
       R"([{"ph":"X","cat":"Kernel","name":"k","ts":1,"dur":1,"pid":0,"tid":7,"args":{"stream":7}},
           {"ph":"X","cat":"Runtime","name":"cudaLaunchKernel","ts":0,"dur":1,"pid":1,"tid":1},
           {"ph":"X","name":"ProfilerStep#3","ts":0,"dur":9,"pid":"CPU functions","tid":1}])");
@@ -358,7 +359,7 @@ TEST(KinetoReaderTest, ACollectiveIsKnownByItsNameOrByItsArguments) {
       "," + kernel("wait_kernel", R"("Collective name":"wait")") + "]";
   const JobTrace job = job_of(text);
   EXPECT_EQ(job.ranks[0].line.collectives.size(), 2U);
-  std::vector<KinetoTrace> traces;
+  std::vector<Recording> traces;
   traces.push_back(read_text(text));
   const JobTrace asked =
       imports::make_job(std::move(traces), {.join = {.collective_patterns = {"wait"}}});

@@ -1,7 +1,7 @@
 // FSDP2's groups, in recorded traces whose programs are known (traces/README.md, scripts/campaigns/gloo_traces.py) and made ones.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/sharding.h"
+#include "recordings/timeline/sharding.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

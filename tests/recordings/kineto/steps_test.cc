@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "recordings/kineto/ddp_buckets.h"
-#include "recordings/kineto/gpu_clock.h"
-#include "recordings/kineto/step_figures.h"
+#include "recordings/timeline/ddp_buckets.h"
+#include "recordings/timeline/gpu_clock.h"
+#include "recordings/timeline/step_figures.h"
 #include "tests/recordings/kineto/made_events.h"
 #include "tests/recordings/kineto/made_trace.h"
 #include "tests/recordings/kineto/traces.h"
@@ -49,7 +49,7 @@ struct Made {
     return result;
   }
 
-  KinetoTrace trace;
+  Recording trace;
   RankTimeline line;
 };
 
@@ -143,7 +143,7 @@ std::vector<bool> gaps_of(const std::string& name, const std::vector<int>& numbe
   }
   JobOptions options;
   options.join.step = name.starts_with("ProfilerStep") ? "" : "Iteration";
-  std::vector<KinetoTrace> traces;
+  std::vector<Recording> traces;
   traces.push_back(testing::read_text(events.text()));
   const JobTrace job = make_job(std::move(traces), options);
   std::vector<bool> gaps;
@@ -185,7 +185,7 @@ TEST(IterationsTest, AWindowWithSeveralIterationsIsCut) {
   text.insert(text.find(open) + open.size(),
               R"({"ph":"X","cat":"user_annotation","name":"ProfilerStep#0","pid":1,"tid":1,)"
               R"("ts":990,"dur":90000},)");
-  const KinetoTrace trace = testing::read_text(text);
+  const Recording trace = testing::read_text(text);
   const RankTimeline line = join(trace, {});
   ASSERT_EQ(line.steps.size(), 4U);
   EXPECT_EQ(line.steps[1].name, "ProfilerStep#0 part 2");
@@ -233,7 +233,7 @@ TEST(IterationsTest, CollectivesOfActivationsCutNothing) {
   text.insert(text.find(open) + open.size(),
               R"({"ph":"X","cat":"user_annotation","name":"ProfilerStep#0","pid":1,"tid":1,)"
               R"("ts":990,"dur":90000},)");
-  const KinetoTrace trace = testing::read_text(text);
+  const Recording trace = testing::read_text(text);
   const RankTimeline line = join(trace, {});
   ASSERT_EQ(line.steps.size(), 1U);
   EXPECT_EQ(line.steps[0].name, "ProfilerStep#0");
@@ -263,7 +263,7 @@ TEST(StepsTest, AStepThatLostItsKernelsIsNone) {
       work += is_work ? 1 : 0;
       if (!second || work % every != 0) kept += line;
     }
-    const KinetoTrace trace = testing::read_text(kept);
+    const Recording trace = testing::read_text(kept);
     const RankTimeline line = join(trace, {});
     ASSERT_EQ(line.steps.size(), 2U) << every;
     EXPECT_TRUE(line.steps[0].is_before_gap);

@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "recordings/kineto/rank_set.h"
+#include "recordings/formats/load_job.h"
+#include "recordings/kineto/reader.h"
+#include "recordings/timeline/rank_set.h"
 
 namespace dovetail::testing {
 
@@ -46,12 +48,12 @@ inline imports::JobTrace h100_job(const std::string& name) {
                            {});
 }
 
-inline imports::KinetoTrace read_text(const std::string& text) {
+inline imports::Recording read_text(const std::string& text) {
   return imports::read_kineto(imports::ByteSource::memory("trace.json", text, {}));
 }
 
 inline imports::JobTrace job_of(const std::string& text) {
-  std::vector<imports::KinetoTrace> traces;
+  std::vector<imports::Recording> traces;
   traces.push_back(read_text(text));
   return imports::make_job(std::move(traces), {});
 }

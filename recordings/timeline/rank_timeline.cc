@@ -2,14 +2,14 @@
 // they belong to, and the kind and size of each collective.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/rank_timeline.h"
+#include "recordings/timeline/rank_timeline.h"
 
 #include "base/statistics.h"
-#include "recordings/kineto/cpu_works.h"
-#include "recordings/kineto/iterations.h"
-#include "recordings/kineto/likely_collectives.h"
-#include "recordings/kineto/names.h"
-#include "recordings/kineto/side_work.h"
+#include "recordings/names.h"
+#include "recordings/timeline/cpu_works.h"
+#include "recordings/timeline/iterations.h"
+#include "recordings/timeline/likely_collectives.h"
+#include "recordings/timeline/side_work.h"
 
 #include <algorithm>
 #include <array>
@@ -78,8 +78,7 @@ void number_works(RankTimeline& line) {
 
 class Joiner {
  public:
-  Joiner(const KinetoTrace& trace, const JoinOptions& options)
-      : trace_(trace), step_(options.step) {
+  Joiner(const Recording& trace, const JoinOptions& options) : trace_(trace), step_(options.step) {
     for (const std::string& part : options.collective_patterns) patterns_.push_back(lower(part));
     takes_args_ = patterns_.empty();
     if (patterns_.empty()) patterns_ = {"nccl", "rccl", "msccl"};
@@ -116,7 +115,7 @@ class Joiner {
   }
 
  private:
-  [[nodiscard]] const TraceEvent& event(std::int32_t index) const {
+  [[nodiscard]] const RecordedEvent& event(std::int32_t index) const {
     return trace_.events[static_cast<std::size_t>(index)];
   }
   [[nodiscard]] std::string_view name(std::int32_t index) const {
@@ -128,7 +127,7 @@ class Joiner {
     line_.parent.assign(trace_.events.size(), kNone);
     std::vector<std::vector<std::int32_t>> open(trace_.threads.size());
     for (std::size_t i = 0; i < trace_.events.size(); ++i) {
-      const TraceEvent& now = trace_.events[i];
+      const RecordedEvent& now = trace_.events[i];
       if (is_gpu(now.kind) || now.kind == EventKind::Synchronisation) continue;
       auto& stack = open[static_cast<std::size_t>(now.thread)];
       while (!stack.empty() && event(stack.back()).end_ns() <= now.start_ns) stack.pop_back();
@@ -140,14 +139,14 @@ class Joiner {
   // Calls of the threads that launch anything; a watchdog's polling is no work of the step.
   void find_calls() {
     std::vector<char> launches(trace_.threads.size(), 0);
-    for (const TraceEvent& now : trace_.events) {
+    for (const RecordedEvent& now : trace_.events) {
       if (now.kind == EventKind::RuntimeCall &&
           call_kind(trace_.name_of(now)) == CallKind::Launch) {
         launches[static_cast<std::size_t>(now.thread)] = 1;
       }
     }
     for (std::size_t i = 0; i < trace_.events.size(); ++i) {
-      const TraceEvent& now = trace_.events[i];
+      const RecordedEvent& now = trace_.events[i];
       if (now.kind != EventKind::RuntimeCall ||
           launches[static_cast<std::size_t>(now.thread)] == 0) {
         continue;
@@ -170,7 +169,7 @@ class Joiner {
 
   // CUPTI's records of synchronisation have the correlation of the call, and the stream that it waited for.
   void find_awaited() {
-    for (const TraceEvent& now : trace_.events) {
+    for (const RecordedEvent& now : trace_.events) {
       if (now.kind != EventKind::Synchronisation) continue;
       const auto found = call_of_.find(now.correlation);
       if (found == call_of_.end()) continue;
@@ -189,7 +188,7 @@ class Joiner {
     }
   }
 
-  bool is_collective(const TraceEvent& kernel) {
+  bool is_collective(const RecordedEvent& kernel) {
     if (takes_args_ && kernel.collective != kNone) {
       const CollectiveArgs& args = trace_.collectives[static_cast<std::size_t>(kernel.collective)];
       if (collective_kind(args.kind) != CollectiveKind::Unknown) return true;
@@ -216,7 +215,7 @@ class Joiner {
 
   // The operator of a collective that launched this itself, without another operator between: record_param_comms, or what
   // stands for it. kNone: none did.
-  [[nodiscard]] std::int32_t collective_around(const TraceEvent& gpu) const {
+  [[nodiscard]] std::int32_t collective_around(const RecordedEvent& gpu) const {
     const auto call = call_of_.find(gpu.correlation);
     if (gpu.correlation < 0 || call == call_of_.end()) return kNone;
     std::int32_t at = line_.calls[static_cast<std::size_t>(call->second)].event;
@@ -234,7 +233,7 @@ class Joiner {
 
   // Collectives that run as kernels; their operators' copies are staging.
   void find_operators_of_kernels() {
-    for (const TraceEvent& now : trace_.events) {
+    for (const RecordedEvent& now : trace_.events) {
       if (now.kind != EventKind::Kernel || !is_collective(now)) continue;
       const std::int32_t around = collective_around(now);
       if (around != kNone) copied_by_.emplace(around, kNone);
@@ -243,7 +242,7 @@ class Joiner {
 
   // Copies between devices move data to another rank. Those that a collective's operator launches itself are that collective
   // done by copy engines: all of one operator are one piece of work.
-  [[nodiscard]] bool is_copied_collective(const TraceEvent& now, std::int32_t around) const {
+  [[nodiscard]] bool is_copied_collective(const RecordedEvent& now, std::int32_t around) const {
     if (now.kind == EventKind::Kernel) return false;
     if (around == kNone) return contains(trace_.name_of(now), "Memcpy PtoP");
     const auto known = copied_by_.find(around);
@@ -262,7 +261,7 @@ class Joiner {
     copied_by_.clear();
     find_operators_of_kernels();
     for (std::size_t i = 0; i < trace_.events.size(); ++i) {
-      const TraceEvent& now = trace_.events[i];
+      const RecordedEvent& now = trace_.events[i];
       if (!is_gpu(now.kind) || misplaced_.contains(static_cast<std::int32_t>(i))) continue;
       const std::int32_t around = now.kind == EventKind::Kernel ? kNone : collective_around(now);
       const bool is_copied = is_copied_collective(now, around);
@@ -505,12 +504,12 @@ class Joiner {
     if (last == kNone) return;
     GpuWork& now = line_.works[static_cast<std::size_t>(last)];
     const Duration own = now.end - now.start;
-    const TraceEvent& kernel = event(now.event);
+    const RecordedEvent& kernel = event(now.event);
     const bool can_be_wrong = kernel.kind == EventKind::Kernel && now.collective == kNone;
     if (own < std::chrono::milliseconds(1) || !can_be_wrong) return;
     std::vector<Duration> others;
     for (const GpuWork& work : line_.works) {
-      const TraceEvent& other = event(work.event);
+      const RecordedEvent& other = event(work.event);
       if (other.name != kernel.name || work.event == now.event) continue;
       if (grid_of(other) == grid_of(kernel)) others.push_back(work.end - work.start);
     }
@@ -525,7 +524,7 @@ class Joiner {
                           ": it counts as one of them");
   }
 
-  [[nodiscard]] std::array<std::int32_t, 3> grid_of(const TraceEvent& kernel) const {
+  [[nodiscard]] std::array<std::int32_t, 3> grid_of(const RecordedEvent& kernel) const {
     if (kernel.kernel == kNone) return {};
     return trace_.kernels[static_cast<std::size_t>(kernel.kernel)].grid;
   }
@@ -749,7 +748,7 @@ class Joiner {
   void index_calls_by_external_id() {
     if (line_.collectives.empty()) return;
     for (std::size_t i = 0; i < trace_.events.size(); ++i) {
-      const TraceEvent& now = trace_.events[i];
+      const RecordedEvent& now = trace_.events[i];
       if (now.kind != EventKind::Operator && now.kind != EventKind::Annotation) continue;
       if (now.external_id >= 0)
         by_external_id_.emplace(now.external_id, static_cast<std::int32_t>(i));
@@ -758,7 +757,7 @@ class Joiner {
 
   // Whose message it is: of events from the kernel outwards, the first that tells.
   void take_message(TracedCollective& collective, std::int32_t number) {
-    const TraceEvent& from = event(number);
+    const RecordedEvent& from = event(number);
     const Message told = message_of(trace_.name_of(from));
     Message& message = collective.message;
     if (message.direction == Direction::None) message.direction = told.direction;
@@ -802,7 +801,7 @@ class Joiner {
 
   void describe_by_events(TracedCollective& collective) {
     const GpuWork& work = line_.works[static_cast<std::size_t>(collective.work)];
-    const TraceEvent& kernel = event(work.event);
+    const RecordedEvent& kernel = event(work.event);
     if (kernel.collective != kNone) take(collective, kernel.collective);
     take_message(collective, work.event);
     if (collective.call != kNone) take_message(collective, collective.call);
@@ -885,7 +884,7 @@ class Joiner {
 
   // What a trace without GPU work has of it all the same.
   void find_signs_of_a_device() {
-    for (const TraceEvent& now : trace_.events) {
+    for (const RecordedEvent& now : trace_.events) {
       const std::string_view text = trace_.name_of(now);
       if (now.kind == EventKind::RuntimeCall) {
         line_.unrecognised.launches += contains(text, "Launch") ? 1 : 0;
@@ -942,7 +941,7 @@ class Joiner {
     }
   }
 
-  const KinetoTrace& trace_;
+  const Recording& trace_;
   std::string step_;  // name that was asked for
   RankTimeline line_;
   std::vector<std::string> patterns_;
@@ -1019,14 +1018,14 @@ void leave_out_steps(RankTimeline& line, const std::vector<char>& out) {
   number_works(line);
 }
 
-RankTimeline join(const KinetoTrace& trace, const JoinOptions& options) {
+RankTimeline join(const Recording& trace, const JoinOptions& options) {
   return Joiner(trace, options).join();
 }
 
-std::int32_t enclosing(const KinetoTrace& trace, const RankTimeline& line, std::int32_t event,
+std::int32_t enclosing(const Recording& trace, const RankTimeline& line, std::int32_t event,
                        std::string_view part) {
   for (std::int32_t at = event; at != kNone; at = line.parent[static_cast<std::size_t>(at)]) {
-    const TraceEvent& now = trace.events[static_cast<std::size_t>(at)];
+    const RecordedEvent& now = trace.events[static_cast<std::size_t>(at)];
     if (now.kind != EventKind::RuntimeCall && contains(trace.name_of(now), part)) return at;
   }
   return kNone;

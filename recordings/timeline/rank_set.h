@@ -28,9 +28,10 @@
 #pragma once
 
 #include "base/units.h"
-#include "recordings/kineto/pipeline.h"
-#include "recordings/kineto/rank_timeline.h"
-#include "recordings/kineto/trace.h"
+#include "recordings/byte_source.h"
+#include "recordings/recording.h"
+#include "recordings/timeline/pipeline.h"
+#include "recordings/timeline/rank_timeline.h"
 
 #include <cstdint>
 #include <optional>
@@ -40,7 +41,7 @@
 namespace dovetail::imports {
 
 struct RankTrace {
-  KinetoTrace trace;
+  Recording trace;
   RankTimeline line;
   std::int64_t rank = 0;           // of the file, else its place on the command line
   std::vector<Duration> transfer;  // by collective; of its duration
@@ -87,10 +88,8 @@ struct JobOptions {
   ByteLimits limits = {};
 };
 
-// Throws InputError: a file that cannot be read, two files of one rank, files of different jobs (world sizes contradict
-// each other or the ranks, or nothing says that it is one job) or of different runs of one (one_run.h).
-JobTrace load_job(const std::vector<std::string>& files, const JobOptions& options);
-// The same of traces that are there already.
-JobTrace make_job(std::vector<KinetoTrace> traces, const JobOptions& options);
+// Throws InputError: two recordings of one rank, of different jobs (world sizes contradict each other or the ranks, or
+// nothing says that it is one job) or of different runs of one (one_run.h). From files: formats/load_job.h.
+JobTrace make_job(std::vector<Recording> traces, const JobOptions& options);
 
 }  // namespace dovetail::imports

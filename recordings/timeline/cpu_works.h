@@ -21,8 +21,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "recordings/kineto/rank_timeline.h"
-#include "recordings/kineto/trace.h"
+#include "recordings/recording.h"
+#include "recordings/timeline/rank_timeline.h"
 
 namespace dovetail::imports {
 
@@ -37,6 +37,6 @@ bool is_barrier(std::string_view name);
 
 // Adds calls, works, streams and collectives, and sets on_cpu and compute_stream, where the trace has such collectives.
 // REQUIRES: line.parent is known, line.works is empty, nothing tells of a device (a host that launches does not compute).
-void add_cpu_works(const KinetoTrace& trace, RankTimeline& line);
+void add_cpu_works(const Recording& trace, RankTimeline& line);
 
 }  // namespace dovetail::imports

@@ -2,7 +2,7 @@
 // lost): a bound is one that nearly all keep.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/gpu_clock.h"
+#include "recordings/timeline/gpu_clock.h"
 
 #include <algorithm>
 #include <array>

@@ -1,11 +1,11 @@
 // Compares the trace of each rank with that of the first: when it begins, its steps, its sizes, its ends.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/one_run.h"
+#include "recordings/timeline/one_run.h"
 
 #include "base/error.h"
 #include "base/statistics.h"
-#include "recordings/kineto/rank_set.h"
+#include "recordings/timeline/rank_set.h"
 
 #include <algorithm>
 #include <map>

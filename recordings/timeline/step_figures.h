@@ -14,7 +14,7 @@
 #pragma once
 
 #include "base/units.h"
-#include "recordings/kineto/rank_timeline.h"
+#include "recordings/timeline/rank_timeline.h"
 #include "traces/intervals.h"
 
 #include <cstddef>

@@ -10,14 +10,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "recordings/kineto/rank_timeline.h"
+#include "recordings/timeline/rank_timeline.h"
 
 #include <vector>
 
 namespace dovetail::imports {
 
 // Of the work of `line` that is no collective, by number of kernels, falling.
-std::vector<LikelyCollectives> likely_collectives(const KinetoTrace& trace,
-                                                  const RankTimeline& line);
+std::vector<LikelyCollectives> likely_collectives(const Recording& trace, const RankTimeline& line);
 
 }  // namespace dovetail::imports

@@ -1,10 +1,10 @@
 // Counts messages by who sends to whom, per step; the middle over steps.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/pipeline.h"
+#include "recordings/timeline/pipeline.h"
 
 #include "base/statistics.h"
-#include "recordings/kineto/rank_set.h"
+#include "recordings/timeline/rank_set.h"
 
 #include <algorithm>
 #include <map>
@@ -134,7 +134,7 @@ class PipelineFinder {
     std::int64_t fewest = 0;
     for (const RankTrace& rank : job_.ranks) {
       std::vector<std::int64_t> sends(rank.line.steps.size(), 0);
-      for (const TraceEvent& event : rank.trace.events) {
+      for (const RecordedEvent& event : rank.trace.events) {
         if (event.kind != EventKind::Operator || rank.trace.name_of(event) != "c10d::send")
           continue;
         const Instant at = rank.line.instant(event.start_ns);

@@ -2,7 +2,7 @@
 // calls in order of time.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/cpu_works.h"
+#include "recordings/timeline/cpu_works.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -19,7 +19,7 @@ constexpr Duration kShortestWait = std::chrono::microseconds(50);
 
 class CpuWorks {
  public:
-  CpuWorks(const KinetoTrace& trace, RankTimeline& line) : trace_(trace), line_(line) {}
+  CpuWorks(const Recording& trace, RankTimeline& line) : trace_(trace), line_(line) {}
 
   void add() {
     find_events();
@@ -55,7 +55,7 @@ class CpuWorks {
     return {collective_kind(name), is_barrier(name), receives};
   }
 
-  [[nodiscard]] const TraceEvent& event(std::int32_t number) const {
+  [[nodiscard]] const RecordedEvent& event(std::int32_t number) const {
     return trace_.events[static_cast<std::size_t>(number)];
   }
   [[nodiscard]] Instant start_of(std::int32_t number) const {
@@ -68,7 +68,7 @@ class CpuWorks {
   void find_events() {
     std::vector<std::int64_t> operators(trace_.threads.size(), 0);
     for (std::size_t i = 0; i < trace_.events.size(); ++i) {
-      const TraceEvent& now = trace_.events[i];
+      const RecordedEvent& now = trace_.events[i];
       if (now.kind != EventKind::Operator && now.kind != EventKind::Annotation) continue;
       const std::string_view name = trace_.name_of(now);
       const auto number = static_cast<std::int32_t>(i);
@@ -376,7 +376,7 @@ class CpuWorks {
     line_.works = std::move(works);
   }
 
-  const KinetoTrace& trace_;
+  const Recording& trace_;
   RankTimeline& line_;
   std::int32_t main_ = kNone;                          // the computing thread
   std::vector<std::int32_t> operators_;                // events, by start
@@ -406,6 +406,6 @@ bool is_operator_of_collective(std::string_view name) {
 
 bool is_barrier(std::string_view name) { return name.find(":barrier") != std::string_view::npos; }
 
-void add_cpu_works(const KinetoTrace& trace, RankTimeline& line) { CpuWorks(trace, line).add(); }
+void add_cpu_works(const Recording& trace, RankTimeline& line) { CpuWorks(trace, line).add(); }
 
 }  // namespace dovetail::imports

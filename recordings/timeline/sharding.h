@@ -16,8 +16,8 @@
 #pragma once
 
 #include "base/units.h"
-#include "recordings/kineto/rank_timeline.h"
-#include "recordings/kineto/trace.h"
+#include "recordings/recording.h"
+#include "recordings/timeline/rank_timeline.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -52,6 +52,6 @@ struct Sharding {
 };
 
 // Nothing where no collective is annotated as one of FSDP2's.
-std::optional<Sharding> sharding_of(const KinetoTrace& trace, const RankTimeline& line);
+std::optional<Sharding> sharding_of(const Recording& trace, const RankTimeline& line);
 
 }  // namespace dovetail::imports

@@ -11,18 +11,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "recordings/kineto/rank_timeline.h"
-#include "recordings/kineto/trace.h"
+#include "recordings/recording.h"
+#include "recordings/timeline/rank_timeline.h"
 
 namespace dovetail::imports {
 
 // Sets is_aside of works, and of the calls of threads that launch nothing else. REQUIRES: compute_stream is known; works and calls by
 // start. Nothing is aside where nothing computes, nothing is sent, or on a
 // CPU.
-void find_side_work(const KinetoTrace& trace, RankTimeline& line);
+void find_side_work(const Recording& trace, RankTimeline& line);
 
 // "beside the step: 15.9 ms of Memcpy DtoH (Device -> Pinned) on stream 33 ...", one line for each stream with more than a
 // hundredth of the steps' time. REQUIRES: steps are numbered.
-std::vector<std::string> side_work_in_words(const KinetoTrace& trace, const RankTimeline& line);
+std::vector<std::string> side_work_in_words(const Recording& trace, const RankTimeline& line);
 
 }  // namespace dovetail::imports

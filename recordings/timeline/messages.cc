@@ -1,9 +1,9 @@
 // A name is of a send or of a receive where only one of these words stands in it.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/messages.h"
+#include "recordings/timeline/messages.h"
 
-#include "recordings/kineto/names.h"
+#include "recordings/names.h"
 
 #include <charconv>
 

@@ -20,7 +20,7 @@
 #pragma once
 
 #include "base/units.h"
-#include "recordings/kineto/rank_timeline.h"
+#include "recordings/timeline/rank_timeline.h"
 
 #include <cstdint>
 #include <optional>
@@ -53,9 +53,8 @@ struct TracedBuckets {
   std::vector<std::int32_t> copies_back;  // GPU work that copies gradients out of their buckets
 };
 
-TracedBuckets ddp_buckets(const KinetoTrace& trace, const RankTimeline& line,
-                          const TracedStep& step);
+TracedBuckets ddp_buckets(const Recording& trace, const RankTimeline& line, const TracedStep& step);
 // Of all steps, in time that grows with the trace.
-std::vector<TracedBuckets> ddp_buckets(const KinetoTrace& trace, const RankTimeline& line);
+std::vector<TracedBuckets> ddp_buckets(const Recording& trace, const RankTimeline& line);
 
 }  // namespace dovetail::imports

@@ -28,7 +28,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "recordings/kineto/rank_timeline.h"
+#include "recordings/timeline/rank_timeline.h"
 
 #include <string>
 #include <vector>
@@ -45,7 +45,7 @@ struct Iterations {
 
 // REQUIRES: `line` has parents, calls, works and described collectives. Throws InputError where no annotation
 // has the name that was asked for; it lists those that there are.
-Iterations find_iterations(const KinetoTrace& trace, const RankTimeline& line,
+Iterations find_iterations(const Recording& trace, const RankTimeline& line,
                            const std::string& asked);
 
 }  // namespace dovetail::imports

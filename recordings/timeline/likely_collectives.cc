@@ -1,9 +1,9 @@
 // Each name of a kernel is judged once, by the parts of it that such libraries use.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/likely_collectives.h"
+#include "recordings/timeline/likely_collectives.h"
 
-#include "recordings/kineto/names.h"
+#include "recordings/names.h"
 
 #include <algorithm>
 #include <array>
@@ -79,7 +79,7 @@ std::string core_of(std::string_view name) {
   return std::string(name);
 }
 
-bool is_launched_by_c10d(const KinetoTrace& trace, const RankTimeline& line, const GpuWork& work) {
+bool is_launched_by_c10d(const Recording& trace, const RankTimeline& line, const GpuWork& work) {
   if (work.launch == kNone) return false;
   std::int32_t at = line.calls[static_cast<std::size_t>(work.launch)].event;
   for (; at != kNone; at = line.parent[static_cast<std::size_t>(at)]) {
@@ -91,7 +91,7 @@ bool is_launched_by_c10d(const KinetoTrace& trace, const RankTimeline& line, con
 
 }  // namespace
 
-std::vector<LikelyCollectives> likely_collectives(const KinetoTrace& trace,
+std::vector<LikelyCollectives> likely_collectives(const Recording& trace,
                                                   const RankTimeline& line) {
   std::map<std::int32_t, std::optional<LikelyCollectives>> by_name;
   std::map<std::string, LikelyCollectives> found;  // by pattern
@@ -99,7 +99,7 @@ std::vector<LikelyCollectives> likely_collectives(const KinetoTrace& trace,
     ++found.emplace(likely.pattern, likely).first->second.kernels;
   };
   for (const GpuWork& work : line.works) {
-    const TraceEvent& event = trace.events[static_cast<std::size_t>(work.event)];
+    const RecordedEvent& event = trace.events[static_cast<std::size_t>(work.event)];
     if (event.kind != EventKind::Kernel || work.collective != kNone) continue;
     const auto [entry, is_new] = by_name.try_emplace(event.name);
     if (is_new) entry->second = judged(trace.name_of(event));
@@ -107,7 +107,7 @@ std::vector<LikelyCollectives> likely_collectives(const KinetoTrace& trace,
   }
   if (found.empty() && line.collectives.empty()) {
     for (const GpuWork& work : line.works) {
-      const TraceEvent& event = trace.events[static_cast<std::size_t>(work.event)];
+      const RecordedEvent& event = trace.events[static_cast<std::size_t>(work.event)];
       if (event.kind != EventKind::Kernel || !is_launched_by_c10d(trace, line, work)) continue;
       count({"what calls of c10d launched", core_of(trace.name_of(event)), 0});
     }

@@ -2,12 +2,12 @@
 // and takes the wait for the last rank out of each collective's time.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/rank_set.h"
+#include "recordings/timeline/rank_set.h"
 
 #include "base/count.h"
 #include "base/error.h"
 #include "base/statistics.h"
-#include "recordings/kineto/one_run.h"
+#include "recordings/timeline/one_run.h"
 
 #include <algorithm>
 #include <map>
@@ -313,9 +313,9 @@ class Matcher {
     std::map<std::string_view, Duration> time;
     // What began long before encloses the window on every rank alike.
     const std::int64_t from = window.from - (window.to - window.from) - 10'000'000;
-    auto first = std::ranges::lower_bound(rank.trace.events, from, {}, &TraceEvent::start_ns);
+    auto first = std::ranges::lower_bound(rank.trace.events, from, {}, &RecordedEvent::start_ns);
     for (; first != rank.trace.events.end(); ++first) {
-      const TraceEvent& event = *first;
+      const RecordedEvent& event = *first;
       if (event.start_ns >= window.to) break;
       const bool host = event.kind == EventKind::Operator || event.kind == EventKind::Annotation ||
                         event.kind == EventKind::RuntimeCall;
@@ -507,9 +507,9 @@ std::int64_t JobTrace::least_world_size() const {
   return world_size().value_or(std::max<std::int64_t>(1, std::ssize(ranks)));
 }
 
-JobTrace make_job(std::vector<KinetoTrace> traces, const JobOptions& options) {
+JobTrace make_job(std::vector<Recording> traces, const JobOptions& options) {
   JobTrace job;
-  for (KinetoTrace& trace : traces) {
+  for (Recording& trace : traces) {
     RankTrace rank;
     rank.line = join(trace, options.join);
     rank.rank = trace.rank.value_or(static_cast<std::int64_t>(job.ranks.size()));
@@ -550,19 +550,6 @@ JobTrace make_job(std::vector<KinetoTrace> traces, const JobOptions& options) {
         "collectives cost by themselves; give the traces of all ranks");
   }
   return job;
-}
-
-JobTrace load_job(const std::vector<std::string>& files, const JobOptions& options) {
-  std::vector<KinetoTrace> traces;
-  for (const std::string& file : files) {
-    traces.push_back(read_kineto(file, options.limits));
-    // Each further device of JAX's trace is a rank. What comes from a pipe is there once.
-    const std::size_t devices = file == "-" ? 1 : traces.back().device_lines.size();
-    for (std::size_t device = 1; device < devices; ++device) {
-      traces.push_back(read_kineto(file, options.limits, device));
-    }
-  }
-  return make_job(std::move(traces), options);
 }
 
 }  // namespace dovetail::imports

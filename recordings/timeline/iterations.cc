@@ -2,10 +2,10 @@
 // moments of the host's time.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/iterations.h"
+#include "recordings/timeline/iterations.h"
 
 #include "base/error.h"
-#include "recordings/kineto/names.h"
+#include "recordings/names.h"
 
 #include <algorithm>
 #include <charconv>
@@ -58,8 +58,7 @@ using Signature = std::vector<std::tuple<CollectiveKind, std::int64_t, std::stri
 
 class IterationFinder {
  public:
-  IterationFinder(const KinetoTrace& trace, const RankTimeline& line)
-      : trace_(trace), line_(line) {}
+  IterationFinder(const Recording& trace, const RankTimeline& line) : trace_(trace), line_(line) {}
 
   Iterations find(const std::string& asked) {
     judge_names();
@@ -80,7 +79,7 @@ class IterationFinder {
   }
 
  private:
-  [[nodiscard]] const TraceEvent& event(std::int32_t number) const {
+  [[nodiscard]] const RecordedEvent& event(std::int32_t number) const {
     return trace_.events[static_cast<std::size_t>(number)];
   }
   [[nodiscard]] Role role(std::int32_t number) const {
@@ -138,7 +137,7 @@ class IterationFinder {
       is_open = has_gradient = false;
     };
     for (std::size_t i = 0; i < trace_.events.size(); ++i) {
-      const TraceEvent& now = trace_.events[i];
+      const RecordedEvent& now = trace_.events[i];
       if (next < forward_.size() && forward_[next] == static_cast<std::int32_t>(i)) {
         ++next;
         if (is_open && line_.instant(now.start_ns) >= found_.passes.back().end) close();
@@ -159,7 +158,7 @@ class IterationFinder {
   }
 
   // An optimizer that calls another one is one.
-  void add_optimizer(const TraceEvent& now) {
+  void add_optimizer(const RecordedEvent& now) {
     const Span span{line_.instant(now.start_ns), line_.instant(now.end_ns())};
     if (!optimizers_.empty() && span.begin < optimizers_.back().end) {
       optimizers_.back().end = std::max(optimizers_.back().end, span.end);
@@ -288,7 +287,7 @@ class IterationFinder {
   template <class Wanted>
   void find_windows(const Wanted& wanted) {
     std::vector<signed char> known(trace_.names.size(), -1);
-    for (const TraceEvent& now : trace_.events) {
+    for (const RecordedEvent& now : trace_.events) {
       if (now.kind != EventKind::Annotation && now.kind != EventKind::Operator) continue;
       signed char& is = known[static_cast<std::size_t>(now.name)];
       if (is < 0) is = wanted(trace_.name_of(now)) ? 1 : 0;
@@ -330,7 +329,7 @@ class IterationFinder {
 
   [[noreturn]] void refuse(const std::string& asked) const {
     std::map<std::string_view, std::int64_t> seen;
-    for (const TraceEvent& now : trace_.events) {
+    for (const RecordedEvent& now : trace_.events) {
       const std::string& name = trace_.name_of(now);
       if (now.kind != EventKind::Annotation || is_of_reduction(name)) continue;
       ++seen[name];
@@ -511,7 +510,7 @@ class IterationFinder {
 
   [[nodiscard]] Span whole_trace() const {
     Span whole;
-    for (const TraceEvent& now : trace_.events) {
+    for (const RecordedEvent& now : trace_.events) {
       whole.end = std::max(whole.end, line_.instant(now.end_ns()));
     }
     return whole;
@@ -635,7 +634,7 @@ class IterationFinder {
     return pieces;
   }
 
-  const KinetoTrace& trace_;
+  const Recording& trace_;
   const RankTimeline& line_;
   Iterations found_;
   std::vector<char> is_of_gradients_;  // by name: hooks behind it reduce them
@@ -652,7 +651,7 @@ class IterationFinder {
 
 }  // namespace
 
-Iterations find_iterations(const KinetoTrace& trace, const RankTimeline& line,
+Iterations find_iterations(const Recording& trace, const RankTimeline& line,
                            const std::string& asked) {
   return IterationFinder(trace, line).find(asked);
 }

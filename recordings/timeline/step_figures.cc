@@ -1,7 +1,7 @@
 // Computes spans, overlaps and idle time of one step by unions of intervals over its GPU work.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/step_figures.h"
+#include "recordings/timeline/step_figures.h"
 
 #include <algorithm>
 

@@ -1,10 +1,10 @@
 // From the compute stream and the collectives backwards: what each of them stood still for, and so on.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/side_work.h"
+#include "recordings/timeline/side_work.h"
 
 #include "base/decimal.h"
-#include "recordings/kineto/names.h"
+#include "recordings/names.h"
 #include "traces/intervals.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr Duration kBehindLaunch = std::chrono::microseconds(20);
 
 class SideWorkFinder {
  public:
-  SideWorkFinder(const KinetoTrace& trace, RankTimeline& line) : trace_(trace), line_(line) {}
+  SideWorkFinder(const Recording& trace, RankTimeline& line) : trace_(trace), line_(line) {}
 
   void find() {
     for (GpuWork& work : line_.works) {
@@ -168,7 +168,7 @@ class SideWorkFinder {
     }
   }
 
-  const KinetoTrace& trace_;
+  const Recording& trace_;
   RankTimeline& line_;
   std::vector<std::pair<Instant, std::int32_t>> by_end_;  // works
   std::vector<traces::Interval> computing_;               // of the compute stream
@@ -180,16 +180,16 @@ class SideWorkFinder {
 
 }  // namespace
 
-void find_side_work(const KinetoTrace& trace, RankTimeline& line) {
+void find_side_work(const Recording& trace, RankTimeline& line) {
   if (line.compute_stream == kNone || line.on_cpu || line.collectives.empty()) return;
   SideWorkFinder(trace, line).find();
 }
 
-std::vector<std::string> side_work_in_words(const KinetoTrace& trace, const RankTimeline& line) {
+std::vector<std::string> side_work_in_words(const Recording& trace, const RankTimeline& line) {
   std::map<std::int32_t, std::map<std::int32_t, Duration>> by_stream;  // and name
   for (const GpuWork& work : line.works) {
     if (!work.is_aside || work.step == kNone) continue;
-    const TraceEvent& event = trace.events[static_cast<std::size_t>(work.event)];
+    const RecordedEvent& event = trace.events[static_cast<std::size_t>(work.event)];
     by_stream[work.stream][event.name] += work.end - work.start;
   }
   Duration steps{};

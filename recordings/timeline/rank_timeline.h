@@ -28,9 +28,9 @@
 #pragma once
 
 #include "base/units.h"
-#include "recordings/kineto/gpu_clock.h"
-#include "recordings/kineto/messages.h"
-#include "recordings/kineto/trace.h"
+#include "recordings/recording.h"
+#include "recordings/timeline/gpu_clock.h"
+#include "recordings/timeline/messages.h"
 
 #include <cstdint>
 #include <map>
@@ -44,7 +44,7 @@ inline constexpr std::int32_t kNone = -1;
 
 struct GpuWork {
   Instant start, end;
-  std::int32_t event = kNone;       // in KinetoTrace::events
+  std::int32_t event = kNone;       // in Recording::events
   std::int32_t stream = 0;          // in RankTimeline::streams
   std::int32_t launch = kNone;      // in RankTimeline::calls; none: launched before the trace began
   std::int32_t step = kNone;        // in RankTimeline::steps
@@ -58,7 +58,7 @@ enum class CallKind : std::uint8_t { Launch, Blocking, WaitEvent, Other };
 struct HostCall {
   Instant start, end;
   std::int32_t event = kNone;
-  std::int32_t thread = 0;          // as in KinetoTrace::threads
+  std::int32_t thread = 0;          // as in Recording::threads
   std::int32_t first_work = kNone;  // launched by it, in RankTimeline::works
   CallKind kind = CallKind::Other;
   bool waits_on_device = false;          // until everything launched before has ended
@@ -185,10 +185,10 @@ void leave_out_steps(RankTimeline& line, const std::vector<char>& out);
 
 // Works without launch that began before the first step are left in `works` with no step. Times of GPU work are those
 // of the host's clock (gpu_clock.h).
-RankTimeline join(const KinetoTrace& trace, const JoinOptions& options);
+RankTimeline join(const Recording& trace, const JoinOptions& options);
 
 // The nearest operator or annotation around an event whose name contains `part`; kNone: none.
-std::int32_t enclosing(const KinetoTrace& trace, const RankTimeline& line, std::int32_t event,
+std::int32_t enclosing(const Recording& trace, const RankTimeline& line, std::int32_t event,
                        std::string_view part);
 
 }  // namespace dovetail::imports

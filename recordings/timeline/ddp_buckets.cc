@@ -2,9 +2,9 @@
 // which gradients were accumulated since the one before.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/ddp_buckets.h"
+#include "recordings/timeline/ddp_buckets.h"
 
-#include "recordings/kineto/names.h"
+#include "recordings/names.h"
 
 #include <algorithm>
 #include <numeric>
@@ -32,7 +32,7 @@ Issued issued_collectives(const RankTimeline& line) {
 
 class Finder {
  public:
-  Finder(const KinetoTrace& trace, const RankTimeline& line, const TracedStep& step,
+  Finder(const Recording& trace, const RankTimeline& line, const TracedStep& step,
          const Issued& issued)
       : trace_(trace), line_(line), step_(step), issued_by_(issued) {}
 
@@ -40,7 +40,7 @@ class Finder {
     const std::int64_t from = line_.origin_ns + step_.start.time_since_epoch().count();
     const std::int64_t to = line_.origin_ns + step_.end.time_since_epoch().count();
     index_launches();
-    auto first = std::ranges::lower_bound(trace_.events, from, {}, &TraceEvent::start_ns);
+    auto first = std::ranges::lower_bound(trace_.events, from, {}, &RecordedEvent::start_ns);
     for (auto event = first; event != trace_.events.end() && event->start_ns < to; ++event) {
       if (event->kind != EventKind::Operator) continue;
       visit(static_cast<std::int32_t>(event - trace_.events.begin()));
@@ -65,7 +65,7 @@ class Finder {
     return static_cast<std::size_t>(after - line_.passes.begin());
   }
 
-  [[nodiscard]] const TraceEvent& event(std::int32_t number) const {
+  [[nodiscard]] const RecordedEvent& event(std::int32_t number) const {
     return trace_.events[static_cast<std::size_t>(number)];
   }
 
@@ -94,7 +94,7 @@ class Finder {
   }
 
   void accumulate(std::int32_t number) {
-    const TraceEvent& now = event(number);
+    const RecordedEvent& now = event(number);
     const std::size_t pass = pass_of(line_.instant(now.start_ns));
     // What an earlier pass has left is accumulated, and never travels with this one's.
     if (!open_.empty() && open_.back().pass != pass) open_.clear();
@@ -116,7 +116,7 @@ class Finder {
     gradient.ready = line_.works[static_cast<std::size_t>(work)].end;
   }
 
-  void take_dims(TracedGradient& gradient, const TraceEvent& now) const {
+  void take_dims(TracedGradient& gradient, const RecordedEvent& now) const {
     if (now.shapes == kNone || gradient.size_is_known) return;
     for (const auto& dims : trace_.shapes[static_cast<std::size_t>(now.shapes)].dims) {
       if (dims.empty()) continue;
@@ -133,7 +133,7 @@ class Finder {
 
   // The hook's copy follows its AccumulateGrad at once, on its thread.
   void copy_in(std::int32_t number) {
-    const TraceEvent& now = event(number);
+    const RecordedEvent& now = event(number);
     if (open_.empty() || open_.back().thread != now.thread) return;
     Open& open = open_.back();
     open.copied = true;
@@ -147,7 +147,7 @@ class Finder {
   }
 
   void copy_out(std::int32_t number) {
-    const TraceEvent& now = event(number);
+    const RecordedEvent& now = event(number);
     const Instant end = line_.instant(now.end_ns());
     for (auto at =
              std::ranges::lower_bound(launches_, line_.instant(now.start_ns), {}, &Launch::at);
@@ -163,7 +163,7 @@ class Finder {
     return line_.works[static_cast<std::size_t>(work)].collective == kNone;
   }
 
-  [[nodiscard]] std::int32_t first_compute_inside(const TraceEvent& op) const {
+  [[nodiscard]] std::int32_t first_compute_inside(const RecordedEvent& op) const {
     const Instant end = line_.instant(op.end_ns());
     for (auto at = std::ranges::lower_bound(launches_, line_.instant(op.start_ns), {}, &Launch::at);
          at != launches_.end() && at->at < end; ++at) {
@@ -185,7 +185,7 @@ class Finder {
 
   // A bucket of what is open on this thread, if anything is.
   void close(std::int32_t number) {
-    const TraceEvent& now = event(number);
+    const RecordedEvent& now = event(number);
     if (open_.empty() || open_.back().thread != now.thread) return;
     TracedBucket bucket;
     bucket.call = number;
@@ -262,7 +262,7 @@ class Finder {
     Instant at;
     std::int32_t work = kNone;
   };
-  const KinetoTrace& trace_;
+  const Recording& trace_;
   const RankTimeline& line_;
   const TracedStep& step_;
   const Issued& issued_by_;
@@ -274,12 +274,12 @@ class Finder {
 
 }  // namespace
 
-TracedBuckets ddp_buckets(const KinetoTrace& trace, const RankTimeline& line,
+TracedBuckets ddp_buckets(const Recording& trace, const RankTimeline& line,
                           const TracedStep& step) {
   return Finder(trace, line, step, issued_collectives(line)).find();
 }
 
-std::vector<TracedBuckets> ddp_buckets(const KinetoTrace& trace, const RankTimeline& line) {
+std::vector<TracedBuckets> ddp_buckets(const Recording& trace, const RankTimeline& line) {
   const Issued issued = issued_collectives(line);
   std::vector<TracedBuckets> buckets;
   for (const TracedStep& step : line.steps) {

@@ -1,12 +1,12 @@
 // Looks at the first bytes of each file that may be a trace.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/trace_folder.h"
+#include "recordings/trace_folder.h"
 
 #include "base/attempt.h"
 #include "base/error.h"
 #include "recordings/byte_source.h"
-#include "recordings/kineto/names.h"
+#include "recordings/names.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kDeepest = 3;  // folders below the one given
+constexpr int kDeepestFolder = 3;  // folders below the one given
 
 bool begins_as_trace(const std::string& path) {
   const auto head = attempt([&] {
@@ -88,7 +88,7 @@ class Folder {
         found_.notes.push_back("left out: " + file + ", which does not begin as a trace does");
       }
     }
-    if (any || depth == kDeepest) return any;
+    if (any || depth == kDeepestFolder) return any;
     for (const fs::path& folder : last_windows(std::move(folders))) any |= add(folder, depth + 1);
     return any;
   }

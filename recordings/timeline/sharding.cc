@@ -1,7 +1,7 @@
 // Each collective by the annotations around its call; how far ahead it is by the place of its group among the hooks of the step.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/sharding.h"
+#include "recordings/timeline/sharding.h"
 
 #include "base/statistics.h"
 
@@ -28,7 +28,7 @@ std::string group_in(std::string_view name) {
 
 class Reader {
  public:
-  Reader(const KinetoTrace& trace, const RankTimeline& line) : trace_(trace), line_(line) {
+  Reader(const Recording& trace, const RankTimeline& line) : trace_(trace), line_(line) {
     found_.group_of.assign(line.collectives.size(), kNone);
     found_.gathers_in_backward.assign(line.collectives.size(), 0);
   }
@@ -78,7 +78,7 @@ class Reader {
 
   // Hooks before forward and backward of each step, in order of time: places of groups.
   void list_hooks() {
-    for (const TraceEvent& event : trace_.events) {
+    for (const RecordedEvent& event : trace_.events) {
       if (event.kind != EventKind::Annotation) continue;
       const std::string_view name = trace_.name_of(event);
       const bool forward = name.starts_with(kBeforeForward);
@@ -150,7 +150,7 @@ class Reader {
     group.elements = collective.elements.value_or(0);
   }
 
-  const KinetoTrace& trace_;
+  const Recording& trace_;
   const RankTimeline& line_;
   // By step, forward or backward: the place of each group.
   std::map<std::pair<std::int32_t, int>, std::map<std::string, std::int64_t>> places_;
@@ -172,7 +172,7 @@ Bytes Sharding::kept_without() const {
   return kept;
 }
 
-std::optional<Sharding> sharding_of(const KinetoTrace& trace, const RankTimeline& line) {
+std::optional<Sharding> sharding_of(const Recording& trace, const RankTimeline& line) {
   return Reader(trace, line).read();
 }
 

@@ -2,7 +2,7 @@
 // values without building anything of what is skipped.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/kineto/json_stream.h"
+#include "recordings/json_stream.h"
 
 #include "base/error.h"
 

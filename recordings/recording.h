@@ -1,32 +1,16 @@
-// One rank's profiler trace (PyTorch's Kineto, "Chrome trace" JSON), read and nothing more: its events
-// as they stand in the file, with names and threads numbered.
+// One rank's recording: what a profiler wrote of a few steps, as events by kind, with names and threads numbered. Every recorder's reader
+// gives one (kineto/, jax/, nsys/); the timeline (timeline/) joins it, and the diagnosis explains that, whoever recorded.
 //
-//   KinetoTrace trace = read_kineto("rank0.json.gz", {});
-//   trace.events[3].start, trace.names[trace.events[3].name]
+//   Recording recording = read_kineto("rank0.json.gz", {});
+//   recording.events[3].start_ns, recording.name_of(recording.events[3])
 //
-// Fields and oddities: docs/import.md; source of the format: pytorch/kineto,
-// libkineto/src/output_json.cpp. Read are versions from 1.13 (a bare array of events, or an object with
-// categories `async_cpu_to_gpu`) on, with CUDA and ROCm names. Times are exact: whole nanoseconds, from
-// the decimal digits of the file.
-//
-// Kept are complete events (ph X) of operators, runtime calls, GPU work, synchronisation and user
-// annotations; Python functions, flows, markers and metadata are counted. An event without a finite
-// time, and one that stands twice, is left out and counted. Numbers may stand in quotes, as Ascend's
-// profiler and tools that rewrite traces put them. A file that is cut off gives the events up
-// to there, and `problems` says so.
-//
-// JAX's profiler (xprof, *.trace.json.gz) is read, too, one device at a time: kernels and copies are what the lines "Stream #N" of a
-// process "/device:GPU:N" hold, launches the calls of CUDA on the host, joined by correlation_id; steps are the line "Steps", without
-// it the executions of the module that takes most time. It has no operators, and no sizes of collectives.
-//
-// Cost: about 2.5 ns a byte, unpacking included; 96 bytes of memory an event that is kept.
+// Times are whole nanoseconds. Memory: 96 bytes an event.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "base/units.h"
 #include "base/words.h"
-#include "recordings/byte_source.h"
 
 #include <array>
 #include <cstdint>
@@ -86,14 +70,14 @@ struct Synchronisation {
   std::int64_t waits_on_record = -1;  // correlation of the cudaEventRecord
 };
 
-struct TraceEvent {
+struct RecordedEvent {
   std::int64_t start_ns = 0;
   std::int64_t duration_ns = 0;
   std::int64_t correlation = -1;  // joins a runtime call with GPU work; -1: none
   std::int64_t external_id = -1;  // joins GPU work with an operator; -1: none
   std::int64_t bytes = -1;        // of copies
-  std::int32_t name = 0;          // in KinetoTrace::names
-  std::int32_t thread = 0;        // in KinetoTrace::threads
+  std::int32_t name = 0;          // in Recording::names
+  std::int32_t thread = 0;        // in Recording::threads
   std::int32_t stream = -1;       // of GPU work, as the file numbers it
   std::int32_t kernel = -1, collective = -1, shapes = -1, sync = -1;  // in the tables below
   EventKind kind = EventKind::Operator;
@@ -101,9 +85,9 @@ struct TraceEvent {
   [[nodiscard]] std::int64_t end_ns() const { return start_ns + duration_ns; }
 };
 
-struct TraceThread {
+struct RecordedThread {
   std::string process, thread;  // as written
-  friend bool operator==(const TraceThread&, const TraceThread&) = default;
+  friend bool operator==(const RecordedThread&, const RecordedThread&) = default;
 };
 
 struct DeviceProperties {
@@ -126,7 +110,7 @@ struct UnreadWork {
   std::int64_t flows = 0;  // from the host to a device's work (ac2g)
 };
 
-struct KinetoTrace {
+struct Recording {
   std::string file;
   std::optional<std::int64_t> rank, world_size;
   std::string backend;       // "nccl", "gloo"
@@ -141,8 +125,8 @@ struct KinetoTrace {
   bool has_shapes = false;           // the file says that it was recorded with record_shapes
 
   std::vector<std::string> names;
-  std::vector<TraceThread> threads;
-  std::vector<TraceEvent> events;  // sorted by start, the longer first
+  std::vector<RecordedThread> threads;
+  std::vector<RecordedEvent> events;  // sorted by start, the longer first
   std::vector<KernelShape> kernels;
   std::vector<CollectiveArgs> collectives;
   std::vector<InputShapes> shapes;
@@ -153,15 +137,9 @@ struct KinetoTrace {
   UnreadWork unread;
   std::vector<std::string> problems;  // what was left out and why, one line each
 
-  [[nodiscard]] const std::string& name_of(const TraceEvent& event) const {
+  [[nodiscard]] const std::string& name_of(const RecordedEvent& event) const {
     return names[static_cast<std::size_t>(event.name)];
   }
 };
-
-// Throws InputError: unreadable, not JSON, no list of events in it, or the list of PyTorch's profiler before
-// Kineto, which has no kernels.
-// `device`: which of the device_lines, of a trace that has several.
-KinetoTrace read_kineto(const std::string& path, const ByteLimits& limits, std::size_t device = 0);
-KinetoTrace read_kineto(ByteSource source);
 
 }  // namespace dovetail::imports
