@@ -27,9 +27,10 @@
 #include "models/clusters/cluster.h"
 #include "recordings/byte_source.h"
 #include "recordings/chakra.h"
+#include "recordings/formats/nsys_step.h"
 #include "recordings/guess.h"
 #include "recordings/horovod_timeline.h"
-#include "recordings/nsys.h"
+#include "recordings/nsys/reader.h"
 #include "recordings/text.h"
 
 namespace dovetail::cli {
@@ -203,10 +204,11 @@ imports::ImportedStep read_step(const ImportStepOptions& options) {
     case StepFormat::Nsys: {
       std::vector<Bytes> bytes;
       for (const std::string& size : options.bytes) bytes.push_back(parse_bytes(size));
-      return imports::read_nsys(options.file, {.step = options.step,
-                                               .bytes = std::move(bytes),
-                                               .ranks = *options.ranks,
-                                               .pid = options.pid});
+      return imports::nsys_step(
+          imports::read_nsys(options.file, {}),
+          {.step = options.step,
+           .pid = options.pid,
+           .all_reduces = {.bytes = std::move(bytes), .ranks = options.ranks}});
     }
   }
   return {};
@@ -295,7 +297,7 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
 void import_step(const ImportStepOptions& options, std::ostream& out) {
   const DocumentOptions product = product_of(options.output, options.json);
   require_outputs({document_file(product)}, {{"input", options.file}});
-  if (options.format != StepFormat::HorovodTimeline) require_ranks(options);
+  if (options.format == StepFormat::Chakra) require_ranks(options);
   const auto read = attempt([&] { return read_step(options); });
   if (!read) refuse_as(read.error, {options.file}, word_of(options.format));
   const imports::ImportedStep& step = *read.value;

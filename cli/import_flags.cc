@@ -128,14 +128,15 @@ void bind_nsys(CLI::App& command, ImportStepOptions& options, Action& action) {
   options.format = StepFormat::Nsys;
   CLI::App& format = bind_step(
       command, "nsys", "SQLite export of Nsight Systems: one process of it", options, action);
-  format.add_option("--step", options.step, "name of the NVTX range around a step")->required();
+  format.add_option("--step", options.step,
+                    "name of the NVTX range around a step (default: as they repeat)");
   format.add_option("--pid", options.pid,
                     "process to read of a report of several (default: the one with most kernels)");
   format
       .add_option("--bytes", options.bytes,
-                  "sizes of the all-reduces of a step in their order, e.g. 1MiB,25MiB")
-      ->delimiter(',')
-      ->required();
+                  "sizes of the all-reduces of a step in their order, e.g. 1MiB,25MiB (default: as "
+                  "NCCL's ranges say)")
+      ->delimiter(',');
   format.footer(
       "Examples:\n"
       "  nsys profile -t cuda,nvtx -o run python train.py; nsys export --type sqlite run.nsys-rep\n"

@@ -54,6 +54,7 @@ struct CollectiveArgs {
   std::optional<std::int64_t> in_elements, out_elements;
   std::optional<std::int64_t> group_size;
   std::optional<std::int64_t> sequence;
+  std::optional<std::int64_t> bytes;  // of the message, where the recorder gives these
   std::optional<std::int64_t> source, destination;  // of a message, ranks of the job
   std::optional<std::int64_t>
       peer;  // of c10d::send and c10d::recv_, in the group: a concrete input
@@ -97,9 +98,9 @@ struct DeviceProperties {
 };
 
 // Who wrote the file.
-enum class Recorder : std::uint8_t { Kineto, Jax, NcclPlugin };
+enum class Recorder : std::uint8_t { Kineto, Jax, NcclPlugin, Nsys };
 constexpr auto words_of(Recorder) {
-  return words("PyTorch's profiler", "JAX's profiler", "NCCL's profiler plugin");
+  return words("PyTorch's profiler", "JAX's profiler", "NCCL's profiler plugin", "Nsight Systems");
 }
 
 // GPU work and the like that is in the file and cannot be used, so that nobody is told it was not recorded.
@@ -113,6 +114,9 @@ struct UnreadWork {
 struct Recording {
   std::string file;
   std::optional<std::int64_t> rank, world_size;
+  std::optional<std::int64_t>
+      process;               // where a report holds those of several, which are of one job
+  std::string report;        // the file, then
   std::string backend;       // "nccl", "gloo"
   std::string nccl_version;  // "2.17.1"
   std::map<std::int64_t, DeviceProperties> devices;
@@ -141,5 +145,11 @@ struct Recording {
     return names[static_cast<std::size_t>(event.name)];
   }
 };
+
+// Sorts the events, and leaves out those that stand twice; how many. A reader calls it when all are there.
+std::int64_t sort_events(Recording& recording);
+// Throws InputError: its events span more than eleven days. One recording is short; and sums of times must not overflow.
+// REQUIRES: sorted.
+void require_one_recording(const Recording& recording);
 
 }  // namespace dovetail::imports

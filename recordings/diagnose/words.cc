@@ -608,9 +608,9 @@ void say_no_buckets(const Diagnosis& diagnosis, Brief& brief) {
                   ms(uneven->whole) + " a step less";
     return;
   }
-  if (diagnosis.is_of_fsdp) return say_sharding(diagnosis, brief);
   const bool sends_nothing = finding_of(diagnosis, FindingKind::NoCollective) != nullptr &&
                              diagnosis.unrecognised.likely.empty();
+  if (diagnosis.is_of_fsdp && !sends_nothing) return say_sharding(diagnosis, brief);
   if (!sends_nothing) return;
   brief.why_nothing =
       diagnosis.world_size == 1

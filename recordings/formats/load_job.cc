@@ -4,19 +4,45 @@
 #include "recordings/formats/load_job.h"
 
 #include "recordings/kineto/reader.h"
+#include "recordings/nsys/reader.h"
 
+#include <algorithm>
+#include <array>
+#include <fstream>
 #include <utility>
 
 namespace dovetail::imports {
+namespace {
+
+// Whether it is an SQLite file, packed or not.
+bool is_database(const std::string& path) {
+  constexpr std::string_view kMagic = "SQLite format 3";
+  if (path == "-") return false;
+  ByteSource source = ByteSource::file(path, {});
+  std::array<char, kMagic.size()> head{};
+  const std::size_t size = source.read(head);
+  return std::string_view(head.data(), size) == kMagic;
+}
+
+}  // namespace
+
+std::vector<Recording> read_recordings(const std::string& file, const ByteLimits& limits) {
+  if (is_database(file)) return read_nsys(file, {});
+  std::vector<Recording> recordings;
+  recordings.push_back(read_kineto(file, limits));
+  // Each further device of JAX's trace is a rank. What comes from a pipe is there once.
+  const std::size_t devices = file == "-" ? 1 : recordings.back().device_lines.size();
+  for (std::size_t device = 1; device < devices; ++device) {
+    recordings.push_back(read_kineto(file, limits, device));
+  }
+  return recordings;
+}
 
 JobTrace load_job(const std::vector<std::string>& files, const JobOptions& options) {
   std::vector<Recording> recordings;
   for (const std::string& file : files) {
-    recordings.push_back(read_kineto(file, options.limits));
-    // Each further device of JAX's trace is a rank. What comes from a pipe is there once.
-    const std::size_t devices = file == "-" ? 1 : recordings.back().device_lines.size();
-    for (std::size_t device = 1; device < devices; ++device) {
-      recordings.push_back(read_kineto(file, options.limits, device));
+    for (Recording& one : read_recordings(file, options.limits)) {
+      recordings.push_back(std::move(one));
     }
   }
   return make_job(std::move(recordings), options);

@@ -12,6 +12,9 @@
 
 namespace dovetail::imports {
 
+// All that a file holds: of each process and device one. Throws InputError: it cannot be read.
+std::vector<Recording> read_recordings(const std::string& file, const ByteLimits& limits);
+
 // Throws InputError: a file that cannot be read, and what make_job refuses.
 JobTrace load_job(const std::vector<std::string>& files, const JobOptions& options);
 

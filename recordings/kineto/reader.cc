@@ -672,11 +672,6 @@ class Reader {
     return wants == 'y';
   }
 
-  static auto order_of(const RecordedEvent& event) {
-    return std::tuple(event.start_ns, -event.duration_ns, event.thread, event.name,
-                      event.correlation, event.external_id);
-  }
-
   // A time of 0 among times since the machine started, or since 1970, was lost.
   void leave_out_lost_times() {
     constexpr std::int64_t kHour = 3'600'000'000'000;
@@ -691,16 +686,6 @@ class Reader {
     }
     without_time_ += first - events.begin();
     events.erase(events.begin(), first);
-  }
-
-  // One recording is short; and sums of times must not overflow.
-  void require_one_recording() const {
-    constexpr std::int64_t kLongest = 1'000'000'000'000'000;  // ns: eleven days
-    if (trace_.events.empty()) return;
-    std::int64_t last = trace_.events.front().start_ns;
-    for (const RecordedEvent& event : trace_.events) last = std::max(last, event.end_ns());
-    if (last - trace_.events.front().start_ns <= kLongest) return;
-    throw InputError(trace_.file + ": its events span more than eleven days: not one recording");
   }
 
   // What torch.autograd.profiler wrote before Kineto, and still writes without it.
@@ -731,15 +716,9 @@ class Reader {
     }
     trace_.names = names_.take();
     trace_.bytes = source_.unpacked();
-    std::ranges::stable_sort(trace_.events, {}, order_of);
-    const auto same = [](const RecordedEvent& a, const RecordedEvent& b) {
-      return a.kind == b.kind && order_of(a) == order_of(b);
-    };
-    const auto last = std::unique(trace_.events.begin(), trace_.events.end(), same);
-    const auto twice = trace_.events.end() - last;
-    trace_.events.erase(last, trace_.events.end());
+    const std::int64_t twice = sort_events(trace_);
     leave_out_lost_times();
-    require_one_recording();
+    require_one_recording(trace_);
     if (twice > 0) {
       trace_.problems.push_back(std::to_string(twice) + " events stand twice and count once");
     }

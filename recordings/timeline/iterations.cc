@@ -341,6 +341,11 @@ class IterationFinder {
     for (std::size_t i = 0; i < std::min<std::size_t>(names.size(), 8); ++i) {
       listed += (i == 0 ? "; there are " : ", ") + std::string(names[i].second);
     }
+    if (names.empty() && trace_.recorder == Recorder::Nsys) {
+      listed =
+          ": it has no NVTX ranges; mark the steps (torch.cuda.nvtx.range_push(\"iteration\") ... "
+          "range_pop()) and record with -t cuda,nvtx";
+    }
     throw InputError(trace_.file + ": no annotation is called \"" + asked + "\"" + listed);
   }
 

@@ -466,6 +466,8 @@ void require_one_job(const JobTrace& job) {
   for (std::size_t r = 0; r < job.ranks.size(); ++r) {
     if (job.ranks[r].trace.world_size || meets.contains(r)) continue;
     const std::size_t other = r == 0 ? 1 : 0;
+    const std::string& report = job.ranks[r].trace.report;
+    if (!report.empty() && report == job.ranks[other].trace.report) continue;
     throw InputError(job.ranks[r].trace.file + ": nothing says that it is of the same job as " +
                      job.ranks[other].trace.file +
                      " (no world size, and no collective that both have): give each alone");

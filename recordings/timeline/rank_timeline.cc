@@ -61,6 +61,25 @@ std::int64_t element_size(std::string_view dtype) {
   return contains(word, "float8") ? 1 : 0;
 }
 
+// "float" of ncclDevKernel_AllReduce_Sum_f32_RING_LL and ncclKernel_AllReduce_RING_LL_Sum_float; "" where the name has no type.
+std::string dtype_of_kernel(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, const char*>, 6> kTypes = {
+      {{"_f32", "float"},
+       {"_float", "float"},
+       {"_bf16", "bfloat16"},
+       {"_f16", "half"},
+       {"_half", "half"},
+       {"_f64", "double"}}};
+  if (!name.starts_with("nccl")) return "";
+  for (const auto& [part, dtype] : kTypes) {
+    const std::size_t at = name.find(part);
+    if (at == std::string_view::npos) continue;
+    const std::size_t end = at + part.size();
+    if (end == name.size() || name[end] == '_' || name[end] == '(') return dtype;
+  }
+  return "";
+}
+
 // Steps of works, and places of collectives, once it is known which steps there are.
 void number_works(RankTimeline& line) {
   for (GpuWork& work : line.works) work.step = kNone;
@@ -819,8 +838,13 @@ class Joiner {
                kernel.external_id >= 0 && found != by_external_id_.end()) {
       around = found->second;
     }
+    CollectiveKind by_library = CollectiveKind::Unknown;
     for (; around != kNone; around = line_.parent[static_cast<std::size_t>(around)]) {
       const std::string_view text = name(around);
+      if (trace_.recorder == Recorder::Nsys && event(around).collective != kNone) {
+        by_library = take_library(collective, event(around).collective);
+        continue;
+      }
       const bool annotation = text.starts_with("nccl:") || text.starts_with("rccl:");
       const bool comms = text == "record_param_comms" || text.starts_with("c10d::");
       if (!annotation && !comms) continue;
@@ -832,6 +856,7 @@ class Joiner {
       take_shapes(collective, event(around).shapes);
       if (comms) collective.call = around;
     }
+    if (collective.kind == CollectiveKind::Unknown) collective.kind = by_library;
     if (collective.kind == CollectiveKind::Unknown) {
       collective.kind = contains(trace_.name_of(kernel), "Memcpy PtoP")
                             ? CollectiveKind::SendReceive
@@ -844,10 +869,28 @@ class Joiner {
         collective.members.empty() && group != trace_.groups.end()) {
       collective.members = group->second;
     }
+    if (collective.dtype.empty()) collective.dtype = dtype_of_kernel(trace_.name_of(kernel));
     const std::int64_t size = element_size(collective.dtype);
-    if (collective.elements && size > 0) {
+    if (size == 0) return;
+    if (collective.elements) {
       collective.bytes = Bytes(*collective.elements * size);
+    } else if (collective.bytes) {
+      collective.elements = collective.bytes->count() / size;
     }
+  }
+
+  // What NCCL's own range says. PyTorch's all-to-all is sends and receives to it, so that its kind comes last.
+  CollectiveKind take_library(TracedCollective& collective, std::int32_t args_number) {
+    const CollectiveArgs& args = trace_.collectives[static_cast<std::size_t>(args_number)];
+    if (args.bytes && *args.bytes > 0) collective.bytes = Bytes(*args.bytes);
+    if (!collective.group_size) collective.group_size = args.group_size;
+    if (collective.group.empty()) collective.group = args.group;
+    const Message told = message_of(args.kind);
+    if (told.direction != Direction::None) {
+      collective.message.direction = told.direction;
+      in_group_ = told.direction == Direction::Send ? args.destination : args.source;
+    }
+    return collective_kind(args.kind);
   }
 
   void take(TracedCollective& collective, std::int32_t args_number) {
@@ -897,6 +940,23 @@ class Joiner {
     }
   }
 
+  // How a recording comes to hold the sizes of collectives.
+  [[nodiscard]] std::string_view way_to_sizes() const {
+    switch (trace_.recorder) {
+      case Recorder::Jax:
+      case Recorder::NcclPlugin:
+        return ", which JAX's profiler does not tell: dovetail import hlo has those of the "
+               "compiled module";
+      case Recorder::Nsys:
+        return ": record NCCL's ranges (nsys profile -t cuda,nvtx) and export them with what they "
+               "say (nsys export --type=sqlite --include-blobs=true)";
+      case Recorder::Kineto:
+        break;
+    }
+    return trace_.has_shapes ? ", which the trace lacks though it has shapes"
+                             : ": record with record_shapes=True";
+  }
+
   void say_what_is_unknown() {
     std::vector<std::string>& unknowns = line_.unknowns;
     for (std::string& text : side_work_in_words(trace_, line_)) {
@@ -930,14 +990,9 @@ class Joiner {
       return !c.bytes.has_value() && c.kind != CollectiveKind::Barrier;
     });
     if (unsized > 0) {
-      unknowns.push_back(
-          "the size of " + std::to_string(unsized) + " of " +
-          std::to_string(line_.collectives.size()) + " collectives" +
-          (trace_.recorder != Recorder::Kineto
-               ? ", which " + std::string(to_string(trace_.recorder)) +
-                     " does not tell: dovetail import hlo has those of the compiled module"
-               : std::string(trace_.has_shapes ? ", which the trace lacks though it has shapes"
-                                               : ": record with record_shapes=True")));
+      unknowns.push_back("the size of " + std::to_string(unsized) + " of " +
+                         std::to_string(line_.collectives.size()) + " collectives" +
+                         std::string(way_to_sizes()));
     }
   }
 

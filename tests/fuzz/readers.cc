@@ -20,11 +20,12 @@
 #include "recordings/chakra.h"
 #include "recordings/diagnose/diagnosis.h"
 #include "recordings/diagnose/workload.h"
+#include "recordings/formats/nsys_step.h"
 #include "recordings/guess.h"
 #include "recordings/hlo/hlo.h"
 #include "recordings/horovod_timeline.h"
 #include "recordings/kineto/reader.h"
-#include "recordings/nsys.h"
+#include "recordings/nsys/reader.h"
 #include "recordings/parameters.h"
 #include "recordings/profile_file.h"
 #include "recordings/timeline/rank_set.h"
@@ -167,8 +168,13 @@ void read_chakra(std::string_view text) { use(imports::read_chakra({"f", text}, 
 
 #ifdef DOVETAIL_SQLITE
 void read_nsys(std::string_view text) {
-  use(imports::read_nsys(imports::Source{"f", text},
-                         {.step = "step", .bytes = {mib(1), mib(2)}, .ranks = 2, .effort = 3}));
+  std::vector<imports::Recording> ranks =
+      imports::read_nsys(imports::Source{"f", text}, {.effort = 3});
+  if (const auto job = attempt([&] { return imports::make_job(ranks, {}); })) {
+    static_cast<void>(diagnose::diagnose(*job.value));
+  }
+  use(imports::nsys_step(std::move(ranks),
+                         {.step = "step", .all_reduces = {.bytes = {mib(1), mib(2)}, .ranks = 2}}));
 }
 #endif
 

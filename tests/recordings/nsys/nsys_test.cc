@@ -1,13 +1,14 @@
-// Nsight Systems exports. No export of a training job that may be copied was found; the tables here have
-// the documented columns.
+// What Nsight Systems' exports may lack or hold wrongly, and the steps of all-reduces made of them. The tables here have the documented columns.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/nsys.h"
+#include "recordings/formats/nsys_step.h"
+#include "recordings/nsys/reader.h"
 
 #include <sqlite3.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "tests/recordings/nsys/as_nsys.h"
 #include "tests/support/errors.h"
 #include "tests/support/gzip.h"
 
@@ -36,13 +37,7 @@ class NsysTest : public ::testing::Test {
   void TearDown() override { std::filesystem::remove(path_); }
 
   void write(const std::string& statements) const {
-    sqlite3* database = nullptr;
-    ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
-    // One transaction: each would wait for the disk.
-    const std::string all = "BEGIN;" + statements + "COMMIT;";
-    EXPECT_EQ(sqlite3_exec(database, all.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
-        << sqlite3_errmsg(database);
-    sqlite3_close(database);
+    dovetail::testing::write_database(path_, statements);
   }
 
   // Steps of 1 ms: kernels 100..300 and 320..500 us, all-reduces behind each (310..400, 510..700), an
@@ -80,7 +75,8 @@ class NsysTest : public ::testing::Test {
 
   ImportedStep read(const std::string& step = "step",
                     std::vector<Bytes> bytes = {mib(1), mib(2)}) const {
-    return read_nsys(path_, {.step = step, .bytes = std::move(bytes), .ranks = 8});
+    return nsys_step(read_nsys(path_, {}),
+                     {.step = step, .all_reduces = {.bytes = std::move(bytes), .ranks = 8}});
   }
 
   std::string path_;
@@ -103,8 +99,7 @@ TEST_F(NsysTest, MakesAProfileOfTheStepsThatAreNamed) {
 TEST_F(NsysTest, NamesTheRangesThatThereAre) {
   write(tables(3));
   EXPECT_THAT(error_of([&] { read("iteration"); }),
-              HasSubstr("0 NVTX ranges named \"iteration\", at least two are needed; there are "
-                        "\"step\" (3)"));
+              HasSubstr("no annotation is called \"iteration\"; there are step"));
   EXPECT_THAT(error_of([&] { read("step", {mib(1)}); }),
               HasSubstr("a step has 2 NCCL all-reduces, but --bytes gives 1 size"));
 }
@@ -165,7 +160,9 @@ TEST_F(NsysTest, ReadsOneProcessOfSeveral) {
       "7 "
       "WHERE globalTid IS NULL;");
   const auto of = [&](std::optional<std::int64_t> pid) {
-    return read_nsys(path_, {.step = "step", .bytes = {mib(1), mib(2)}, .ranks = 8, .pid = pid});
+    return nsys_step(
+        read_nsys(path_, {}),
+        {.step = "step", .pid = pid, .all_reduces = {.bytes = {mib(1), mib(2)}, .ranks = 8}});
   };
   EXPECT_EQ(of({}).profile.by_rank[0].forward, from_us(200));
   EXPECT_EQ(of({}).read.front(),
@@ -195,7 +192,7 @@ TEST_F(NsysTest, SaysWhatWasNotRecorded) {
         "UPDATE StringIds SET value = 'ncclDevKernel_ReduceScatter_Sum_f32_RING_LL' WHERE id = 2;");
   EXPECT_THAT(
       error_of([&] { read(); }),
-      HasSubstr("0 NCCL all-reduces, but --bytes gives 2 sizes; it also has 2 ReduceScatter"));
+      HasSubstr("0 NCCL all-reduces, but --bytes gives 2 sizes; it also has 2 reduce-scatter"));
 }
 
 // The two launches share their id, so each would own both kernels.
