@@ -18,7 +18,8 @@ auto order_of(const RecordedEvent& event) {
 
 }  // namespace
 
-std::int64_t sort_events(Recording& recording) {
+std::int64_t settle(Recording& recording) {
+  for (const std::string& name : recording.names) recording.kinds.push_back(kinds_of(name));
   std::vector<RecordedEvent>& events = recording.events;
   std::ranges::stable_sort(events, {}, order_of);
   const auto last = std::unique(events.begin(), events.end(), [](const auto& a, const auto& b) {

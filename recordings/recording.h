@@ -11,7 +11,9 @@
 
 #include "base/units.h"
 #include "base/words.h"
+#include "recordings/kinds.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -129,6 +131,7 @@ struct Recording {
   bool has_shapes = false;           // the file says that it was recorded with record_shapes
 
   std::vector<std::string> names;
+  std::vector<std::uint64_t> kinds;  // of each name (kinds.h), made by settle
   std::vector<RecordedThread> threads;
   std::vector<RecordedEvent> events;  // sorted by start, the longer first
   std::vector<KernelShape> kernels;
@@ -144,10 +147,22 @@ struct Recording {
   [[nodiscard]] const std::string& name_of(const RecordedEvent& event) const {
     return names[static_cast<std::size_t>(event.name)];
   }
+  // What its name says.
+  [[nodiscard]] bool is(const RecordedEvent& event, Is kind) const {
+    return (kinds[static_cast<std::size_t>(event.name)] & bit(kind)) != 0;
+  }
+  [[nodiscard]] bool is(std::int32_t event, Is kind) const {
+    return is(events[static_cast<std::size_t>(event)], kind);
+  }
+  // Whether any name says it.
+  [[nodiscard]] bool has(Is kind) const {
+    return std::ranges::any_of(kinds,
+                               [kind](std::uint64_t said) { return (said & bit(kind)) != 0; });
+  }
 };
 
-// Sorts the events, and leaves out those that stand twice; how many. A reader calls it when all are there.
-std::int64_t sort_events(Recording& recording);
+// Sorts the events, leaves out those that stand twice (how many), and tells the kinds of the names. A reader calls it when all are there.
+std::int64_t settle(Recording& recording);
 // Throws InputError: its events span more than eleven days. One recording is short; and sums of times must not overflow.
 // REQUIRES: sorted.
 void require_one_recording(const Recording& recording);

@@ -259,13 +259,6 @@ void add_of_rank(std::vector<std::string>& lines, const JobTrace& job, std::size
   }
 }
 
-// Whether a name of the first rank's trace has such a part.
-bool has_name(const JobTrace& job, std::string_view part) {
-  return std::ranges::any_of(job.ranks.front().trace.names, [part](const std::string& name) {
-    return name.find(part) != std::string::npos;
-  });
-}
-
 // Where the imported workload is not the recorded step.
 std::string missed(const RankDiagnosis& rank) {
   const WorkloadCheck& check = *rank.forecast.check;
@@ -329,13 +322,11 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework,
   diagnosis.stages = stages_of(job, causes);
   diagnosis.uneven = uneven_work(job);
   // Its groups are of modules: no cap of DDP's applies.
-  diagnosis.is_of_fsdp = is_sharded(job.ranks.front().trace);
-  diagnosis.has_ddp = has_name(job, "DistributedDataParallel.forward");
-  diagnosis.is_compiled =
-      has_name(job, "CompiledFxGraph") || has_name(job, "Torch-Compiled Region");
-  diagnosis.is_of_rocm = has_name(job, "hipLaunchKernel") ||
-                         has_name(job, "hipModuleLaunchKernel") ||
-                         has_name(job, "hipExtModuleLaunchKernel");
+  const Recording& first = job.ranks.front().trace;
+  diagnosis.is_of_fsdp = is_sharded(first);
+  diagnosis.has_ddp = first.has(Is::DdpForward);
+  diagnosis.is_compiled = first.has(Is::Compiled);
+  diagnosis.is_of_rocm = first.has(Is::Rocm);
   if (!diagnosis.is_of_fsdp) {
     diagnosis.buckets = bucket_advice(job, diagnosis.ranks.front().forecast, framework);
   }

@@ -17,10 +17,6 @@ using Intervals = std::vector<Interval>;
 
 constexpr Duration kPauseOfBackward = std::chrono::microseconds(500);
 
-bool is_of_optimizer(std::string_view name) {
-  return name.starts_with("Optimizer.step") || name.starts_with("Optimizer.zero_grad");
-}
-
 Intervals common(const Intervals& a, const Intervals& b) {
   return traces::without(a, traces::without(a, b));
 }
@@ -113,25 +109,25 @@ class Accounts {
   }
 
   void sort_event(const RecordedEvent& event, Interval interval) {
-    const std::string_view name = rank_.trace.name_of(event);
+    const imports::Recording& trace = rank_.trace;
     if (event.kind == EventKind::RuntimeCall) {
       calls_.push_back(interval);
       return;
     }
-    if (is_of_optimizer(name)) {
+    if (trace.is(event, Is::OptimizerStep) || trace.is(event, Is::ZeroGrad)) {
       sets_[static_cast<std::size_t>(HostPart::Optimizer)].push_back(interval);
       return;
     }
-    if (name.starts_with("enumerate(DataLoader)")) {
+    if (trace.is(event, Is::DataLoading)) {
       sets_[static_cast<std::size_t>(HostPart::DataLoading)].push_back(interval);
       return;
     }
-    if (name.starts_with("autograd::engine::evaluate_function")) backward_.push_back(interval);
-    if (event.kind == EventKind::Operator && !name.starts_with("ProfilerStep")) {
+    if (trace.is(event, Is::EngineFunction)) backward_.push_back(interval);
+    if (event.kind == EventKind::Operator && !trace.is(event, Is::ProfilerStep)) {
       operators_.push_back(interval);
     } else if (event.kind == EventKind::Annotation && is_in_a_step(interval.start) &&
-               !name.starts_with("ProfilerStep") && !name.starts_with("nccl:") &&
-               !name.starts_with("rccl:") && !name.starts_with("gloo:")) {
+               !trace.is(event, Is::ProfilerStep) && !trace.is(event, Is::LibraryRange) &&
+               !trace.is(event, Is::ThreadCollective)) {
       Sum& sum = annotated_[static_cast<std::size_t>(event.name)];
       sum.time += interval.length();
       ++sum.count;
@@ -243,7 +239,7 @@ OptimizerCalls optimizer_calls(const RankTrace& rank) {
   Intervals inside;
   for (const RecordedEvent& event : rank.trace.events) {
     const bool named = event.kind == EventKind::Annotation || event.kind == EventKind::Operator;
-    if (!named || !rank.trace.name_of(event).starts_with("Optimizer.step")) continue;
+    if (!named || !rank.trace.is(event, Is::OptimizerStep)) continue;
     inside.push_back({rank.line.instant(event.start_ns), rank.line.instant(event.end_ns())});
   }
   inside = traces::union_of(std::move(inside));

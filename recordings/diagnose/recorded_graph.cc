@@ -27,10 +27,6 @@ constexpr Duration kLongestGap = std::chrono::microseconds(20);  // between queu
 constexpr Duration kTolerance = std::chrono::microseconds(4);    // clocks of whole microseconds
 constexpr Duration kStallEnds = std::chrono::microseconds(15);   // after what it waited for
 
-bool contains(std::string_view text, std::string_view part) {
-  return text.find(part) != std::string_view::npos;
-}
-
 // A node as long as it is not known what it waits for.
 struct Draft {
   enum class Kind : std::uint8_t { Host, Gpu };
@@ -330,9 +326,7 @@ class Builder {
     // Those around a launch of a collective stand inside its operator.
     for (std::int32_t at = line_.parent[static_cast<std::size_t>(call.event)]; at != kNone;
          at = line_.parent[static_cast<std::size_t>(at)]) {
-      const std::string_view name = trace_.name_of(trace_.events[static_cast<std::size_t>(at)]);
-      if (name.starts_with("nccl:") || name.starts_with("rccl:")) return false;
-      if (name.starts_with("c10d::")) return false;
+      if (trace_.is(at, Is::LibraryRange) || trace_.is(at, Is::C10d)) return false;
     }
     return true;
   }
@@ -422,14 +416,9 @@ class Builder {
 
   bool can_block(const HostCall& call) const {
     if (call.kind == CallKind::Blocking) return true;
-    const std::string_view name =
-        trace_.name_of(trace_.events[static_cast<std::size_t>(call.event)]);
-    if (!contains(name, "Memcpy")) return false;
-    if (!contains(name, "Async")) return true;
-    if (call.first_work == kNone) return false;
-    const RecordedEvent& copy =
-        trace_.events[static_cast<std::size_t>(work(call.first_work).event)];
-    return contains(trace_.name_of(copy), "Pageable");
+    if (!trace_.is(call.event, Is::Copy)) return false;
+    if (!trace_.is(call.event, Is::Async)) return true;
+    return call.first_work != kNone && trace_.is(work(call.first_work).event, Is::Pageable);
   }
 
   void keep_unexplained_delays() {

@@ -59,13 +59,13 @@ class Finder {
   [[nodiscard]] CollectiveKind kind_of(std::int32_t collective) const {
     return rank_.line.collectives[static_cast<std::size_t>(collective)].kind;
   }
-  [[nodiscard]] bool launched_in(step::NodeId node, std::string_view part) const {
+  [[nodiscard]] bool launched_in(step::NodeId node, Is kind) const {
     const GpuWork& work = work_of(node);
     if (work.launch == kNone) return false;
     const HostCall& call = rank_.line.calls[static_cast<std::size_t>(work.launch)];
     return imports::enclosing(rank_.trace, rank_.line,
                               rank_.line.parent[static_cast<std::size_t>(call.event)],
-                              part) != kNone;
+                              kind) != kNone;
   }
 
   void visit(step::NodeId node) {
@@ -88,7 +88,7 @@ class Finder {
       }
     }
     if (returns) return;
-    update_ = update_ || (has_gathers_ && launched_in(node, "Optimizer.step"));
+    update_ = update_ || (has_gathers_ && launched_in(node, Is::OptimizerStep));
     computes_.push_back(node);
   }
 

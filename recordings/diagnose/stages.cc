@@ -17,8 +17,8 @@ struct Passes {
 
 Passes passes_of(const RankTrace& rank) {
   std::vector<Duration> forward, backward;
-  const auto is_within = [&](std::int32_t event, std::string_view name) {
-    return imports::enclosing(rank.trace, rank.line, event, name) != kNone;
+  const auto is_within = [&](std::int32_t event, Is kind) {
+    return imports::enclosing(rank.trace, rank.line, event, kind) != kNone;
   };
   for (const TracedStep& step : rank.line.steps) {
     std::vector<traces::Interval> in_forward, in_backward;
@@ -26,8 +26,8 @@ Passes passes_of(const RankTrace& rank) {
       const GpuWork& work = rank.line.works[static_cast<std::size_t>(number)];
       if (work.collective != kNone || work.is_aside || work.launch == kNone) continue;
       const std::int32_t call = rank.line.calls[static_cast<std::size_t>(work.launch)].event;
-      if (is_within(call, "Optimizer.step")) continue;
-      const bool is_backward = is_within(call, "autograd::engine::evaluate_function");
+      if (is_within(call, Is::OptimizerStep)) continue;
+      const bool is_backward = is_within(call, Is::EngineFunction);
       (is_backward ? in_backward : in_forward).push_back({work.start, work.end});
     }
     forward.push_back(traces::length(traces::union_of(std::move(in_forward))));

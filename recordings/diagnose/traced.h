@@ -17,6 +17,7 @@ using imports::CollectiveKind;
 using imports::EventKind;
 using imports::GpuWork;
 using imports::HostCall;
+using imports::Is;
 using imports::JobTrace;
 using imports::kNone;
 using imports::MatchedCollective;

@@ -122,9 +122,9 @@ std::vector<Duration> replayed_without(const RankTrace& rank, const RankReplay& 
 bool copies_gathered(const RankTrace& rank, const GpuWork& work) {
   if (work.launch == kNone) return false;
   const std::int32_t call = rank.line.calls[static_cast<std::size_t>(work.launch)].event;
-  const std::int32_t gather = imports::enclosing(rank.trace, rank.line, call, "FSDP::all_gather");
+  const std::int32_t gather = imports::enclosing(rank.trace, rank.line, call, Is::FsdpGather);
   return gather != kNone &&
-         imports::enclosing(rank.trace, rank.line, gather, "FSDP::pre_backward") != kNone;
+         imports::enclosing(rank.trace, rank.line, gather, Is::FsdpBeforeBackward) != kNone;
 }
 
 // Steps in which parameters are not gathered again for backward: those gathers, and the copies out of them, take no time. The host

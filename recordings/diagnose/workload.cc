@@ -218,7 +218,7 @@ class Cutter {
       const HostCall& call = rank_.line.calls[static_cast<std::size_t>(work.launch)];
       const bool is = imports::enclosing(rank_.trace, rank_.line,
                                          rank_.line.parent[static_cast<std::size_t>(call.event)],
-                                         "autograd::engine::evaluate_function") != kNone;
+                                         Is::EngineFunction) != kNone;
       in_backward_[i] = is ? 1 : 0;
     }
   }
@@ -629,11 +629,7 @@ std::vector<std::pair<Bytes, Duration>> all_reduce_times(const JobTrace& job) {
   return times;
 }
 
-bool is_sharded(const Recording& trace) {
-  return std::ranges::any_of(trace.names, [](const std::string& name) {
-    return name.starts_with("FSDP::") || name.starts_with("FullyShardedDataParallel");
-  });
-}
+bool is_sharded(const Recording& trace) { return trace.has(Is::Fsdp) || trace.has(Is::FsdpModule); }
 
 Extracted workload_of(const JobTrace& job, std::size_t number, const RankReplay& replay,
                       const WorkloadOptions& options) {

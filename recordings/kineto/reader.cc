@@ -716,7 +716,7 @@ class Reader {
     }
     trace_.names = names_.take();
     trace_.bytes = source_.unpacked();
-    const std::int64_t twice = sort_events(trace_);
+    const std::int64_t twice = settle(trace_);
     leave_out_lost_times();
     require_one_recording(trace_);
     if (twice > 0) {

@@ -160,7 +160,7 @@ class RankReader {
     if (!layout_.ranges.empty()) read_ranges();
     recording_.names = names_.take();
     recording_.events_in_file = std::ssize(recording_.events);
-    static_cast<void>(sort_events(recording_));
+    static_cast<void>(settle(recording_));
     require_one_recording(recording_);
     return std::move(recording_);
   }

@@ -51,8 +51,12 @@ class CpuWorks {
   using Kind = std::tuple<CollectiveKind, bool, bool>;
   [[nodiscard]] Kind kind_of(std::int32_t number) const {
     const std::string_view name = trace_.name_of(event(number));
-    const bool receives = name.find("recv") != std::string_view::npos;
-    return {collective_kind(name), is_barrier(name), receives};
+    return {collective_kind(name), trace_.is(number, Is::Barrier), trace_.is(number, Is::Receives)};
+  }
+
+  // "c10d::recv_", "_c10d_functional::wait_tensor": they compute nothing.
+  [[nodiscard]] bool is_of_collectives(std::int32_t number) const {
+    return trace_.is(number, Is::C10d) || trace_.is(number, Is::FunctionalC10d);
   }
 
   [[nodiscard]] const RecordedEvent& event(std::int32_t number) const {
@@ -70,16 +74,15 @@ class CpuWorks {
     for (std::size_t i = 0; i < trace_.events.size(); ++i) {
       const RecordedEvent& now = trace_.events[i];
       if (now.kind != EventKind::Operator && now.kind != EventKind::Annotation) continue;
-      const std::string_view name = trace_.name_of(now);
       const auto number = static_cast<std::int32_t>(i);
-      if (is_cpu_collective(name)) {
+      if (trace_.is(now, Is::ThreadCollective)) {
         collectives_.push_back(number);
-      } else if (now.kind == EventKind::Operator && !name.starts_with("ProfilerStep")) {
+      } else if (now.kind == EventKind::Operator && !trace_.is(now, Is::ProfilerStep)) {
         ++operators[static_cast<std::size_t>(now.thread)];
         operators_.push_back(number);
-        if (name.starts_with("c10d::")) callers_[kind_of(number)].push_back(number);
+        if (trace_.is(now, Is::C10d)) callers_[kind_of(number)].push_back(number);
         pieces_.push_back(number);
-      } else if (is_hook_of_sharding(name)) {
+      } else if (trace_.is(now, Is::Fsdp)) {
         pieces_.push_back(number);
       }
     }
@@ -135,16 +138,15 @@ class CpuWorks {
   // Whether the thread stands in it: it waits for a collective by name, or is longer in one's operator than issuing it takes.
   [[nodiscard]] bool is_blocked(const Segment& segment) const {
     if (segment.op == kNone) return false;
-    const std::string_view name = trace_.name_of(event(segment.op));
-    if (name.find("wait_tensor") != std::string_view::npos) return true;
-    return is_operator_of_collective(name) && segment.end - segment.start >= kShortestWait;
+    if (trace_.is(segment.op, Is::Waits)) return true;
+    return is_of_collectives(segment.op) && segment.end - segment.start >= kShortestWait;
   }
 
   // The outermost operator of collectives around an operator, or itself.
   [[nodiscard]] std::int32_t issue_of(std::int32_t op) const {
     std::int32_t found = op;
     for (std::int32_t at = op; at != kNone; at = line_.parent[static_cast<std::size_t>(at)]) {
-      if (is_operator_of_collective(trace_.name_of(event(at)))) found = at;
+      if (is_of_collectives(at)) found = at;
     }
     return found;
   }
@@ -155,9 +157,8 @@ class CpuWorks {
   // Whether a collective is issued at its beginning.
   [[nodiscard]] bool issues(const Segment& segment) const {
     return segment.op != kNone && segment.start == start_of(segment.op) &&
-           is_operator_of_collective(trace_.name_of(event(segment.op))) &&
-           issue_of(segment.op) == segment.op &&
-           trace_.name_of(event(segment.op)).find("wait_tensor") == std::string::npos;
+           is_of_collectives(segment.op) && issue_of(segment.op) == segment.op &&
+           !trace_.is(segment.op, Is::Waits);
   }
 
   // Stretches without compute, from one issue of a collective to the next.
@@ -284,7 +285,7 @@ class CpuWorks {
   // Whether it is part of a collective: Gloo's thread copies within gloo:all_gather.
   [[nodiscard]] bool is_in_collective(std::int32_t number) const {
     for (std::int32_t at = number; at != kNone; at = line_.parent[static_cast<std::size_t>(at)]) {
-      if (is_cpu_collective(trace_.name_of(event(at)))) return true;
+      if (trace_.is(at, Is::ThreadCollective)) return true;
     }
     return false;
   }
@@ -392,19 +393,6 @@ class CpuWorks {
 };
 
 }  // namespace
-
-bool is_cpu_collective(std::string_view name) {
-  return name.starts_with("gloo:") || name.starts_with("mpi:") || name.starts_with("ucc:");
-}
-
-bool is_hook_of_sharding(std::string_view name) { return name.starts_with("FSDP::"); }
-
-bool is_operator_of_collective(std::string_view name) {
-  return name.starts_with("c10d::") || name.starts_with("_c10d_functional") ||
-         name.starts_with("c10d_functional");
-}
-
-bool is_barrier(std::string_view name) { return name.find(":barrier") != std::string_view::npos; }
 
 void add_cpu_works(const Recording& trace, RankTimeline& line) { CpuWorks(trace, line).add(); }
 

@@ -26,15 +26,6 @@
 
 namespace dovetail::imports {
 
-// Whether an event is a collective of a thread: "gloo:all_reduce".
-bool is_cpu_collective(std::string_view name);
-// "c10d::recv_", "_c10d_functional::wait_tensor": they compute nothing.
-bool is_operator_of_collective(std::string_view name);
-// "FSDP::all_gather (layers.3)": what no operator runs in it computes nothing.
-bool is_hook_of_sharding(std::string_view name);
-// "gloo:barrier", "c10d::barrier".
-bool is_barrier(std::string_view name);
-
 // Adds calls, works, streams and collectives, and sets on_cpu and compute_stream, where the trace has such collectives.
 // REQUIRES: line.parent is known, line.works is empty, nothing tells of a device (a host that launches does not compute).
 void add_cpu_works(const Recording& trace, RankTimeline& line);

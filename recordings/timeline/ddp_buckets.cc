@@ -80,15 +80,13 @@ class Finder {
   }
 
   void visit(std::int32_t number) {
-    const std::string_view name = trace_.name_of(event(number));
-    if (name == "torch::autograd::AccumulateGrad") {
+    if (trace_.is(number, Is::AccumulateGrad)) {
       accumulate(number);
-    } else if (contains(name, "reducer::mul_out")) {
+    } else if (trace_.is(number, Is::CopyIntoBucket)) {
       copy_in(number);
-    } else if (contains(name, "copy_bucket_to_grad")) {
+    } else if (trace_.is(number, Is::CopyOutOfBucket)) {
       copy_out(number);
-    } else if (name.starts_with("c10d::allreduce_") || name.starts_with("c10d::reduce_scatter") ||
-               name.starts_with("c10d::_reduce_scatter")) {
+    } else if (trace_.is(number, Is::C10dReduction)) {
       close(number);
     }
   }

@@ -20,23 +20,12 @@ namespace dovetail::imports {
 namespace {
 
 constexpr std::string_view kProfilerStep = "ProfilerStep#";
-constexpr std::string_view kOptimizerStep = "Optimizer.step#";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// "AddmmBackward0", "torch::autograd::AccumulateGrad" and what the engine puts around them.
-bool is_backward_function(std::string_view name) {
-  if (contains(name, "autograd::engine::evaluate_function")) return true;
-  if (name.starts_with("torch::autograd::")) return true;
-  while (!name.empty() && is_digit(name.back())) name.remove_suffix(1);
-  return name.ends_with("Backward");
-}
-
 // What DDP and c10d launch of their own accord is no forward.
-bool is_of_reduction(std::string_view name) {
-  return contains(name, "reducer") || name == "record_param_comms" || name.starts_with("c10d::") ||
-         name.starts_with("nccl:") || name.starts_with("rccl:");
-}
+constexpr std::uint64_t kOfReduction =
+    bit(Is::Reducer) | bit(Is::Comms) | bit(Is::C10d) | bit(Is::LibraryRange);
 
 // "Iteration", "Iteration 3", "Iteration#3" and "Iteration: 3" are called Iteration.
 bool is_called(std::string_view name, std::string_view asked) {
@@ -87,14 +76,12 @@ class IterationFinder {
   }
 
   void judge_names() {
-    for (const std::string& name : trace_.names) {
-      roles_.push_back(is_backward_function(name)         ? Role::Backward
-                       : name.starts_with(kOptimizerStep) ? Role::Optimizer
-                       : is_of_reduction(name)            ? Role::Reduction
-                                                          : Role::None);
-      const bool gradients = contains(name, "AccumulateGrad") ||
-                             contains(name, "RegisterPostBackward") || contains(name, "FSDP");
-      is_of_gradients_.push_back(gradients ? 1 : 0);
+    for (const std::uint64_t kinds : trace_.kinds) {
+      roles_.push_back((kinds & bit(Is::Backward)) != 0        ? Role::Backward
+                       : (kinds & bit(Is::OptimizerStep)) != 0 ? Role::Optimizer
+                       : (kinds & kOfReduction) != 0           ? Role::Reduction
+                                                               : Role::None);
+      is_of_gradients_.push_back((kinds & bit(Is::OfGradients)) != 0 ? 1 : 0);
     }
   }
 
@@ -126,9 +113,7 @@ class IterationFinder {
   // penalty has its own passes within forward.
   void find_passes() {
     find_forward();
-    const auto gradient = std::ranges::find(trace_.names, "torch::autograd::AccumulateGrad");
-    const auto wanted = static_cast<std::int32_t>(gradient - trace_.names.begin());
-    const bool has_gradients = gradient != trace_.names.end();
+    const bool has_gradients = trace_.has(Is::AccumulateGrad);
     std::size_t next = 0;
     bool has_gradient = false;
     bool is_open = false;
@@ -149,7 +134,7 @@ class IterationFinder {
         functions_[now.thread].push_back(static_cast<std::int32_t>(i));
         if (!is_open) found_.passes.push_back({line_.instant(now.start_ns), {}});
         is_open = true;
-        has_gradient |= has_gradients && now.name == wanted;
+        has_gradient |= has_gradients && trace_.is(now, Is::AccumulateGrad);
         BackwardPass& pass = found_.passes.back();
         pass.end = std::max(pass.end, line_.instant(now.end_ns()));
       }
@@ -203,10 +188,9 @@ class IterationFinder {
     using enum CollectiveKind;
     const GpuWork& work = line_.works[static_cast<std::size_t>(collective.work)];
     // NCCL's kernel for several kinds has none in its name.
-    const bool can =
-        collective.kind == AllReduce || collective.kind == ReduceScatter ||
-        collective.kind == Reduce ||
-        (collective.kind == Unknown && contains(trace_.name_of(event(work.event)), "ccl"));
+    const bool can = collective.kind == AllReduce || collective.kind == ReduceScatter ||
+                     collective.kind == Reduce ||
+                     (collective.kind == Unknown && trace_.is(work.event, Is::OfLibrary));
     if (!can || work.launch == kNone) return false;
     const HostCall& call = line_.calls[static_cast<std::size_t>(work.launch)];
     if (is_of_forward(call.start)) return false;
@@ -331,7 +315,8 @@ class IterationFinder {
     std::map<std::string_view, std::int64_t> seen;
     for (const RecordedEvent& now : trace_.events) {
       const std::string& name = trace_.name_of(now);
-      if (now.kind != EventKind::Annotation || is_of_reduction(name)) continue;
+      const std::uint64_t kinds = trace_.kinds[static_cast<std::size_t>(now.name)];
+      if (now.kind != EventKind::Annotation || (kinds & kOfReduction) != 0) continue;
       ++seen[name];
     }
     std::vector<std::pair<std::int64_t, std::string_view>> names;

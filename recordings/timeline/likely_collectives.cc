@@ -83,8 +83,7 @@ bool is_launched_by_c10d(const Recording& trace, const RankTimeline& line, const
   if (work.launch == kNone) return false;
   std::int32_t at = line.calls[static_cast<std::size_t>(work.launch)].event;
   for (; at != kNone; at = line.parent[static_cast<std::size_t>(at)]) {
-    const std::string& name = trace.name_of(trace.events[static_cast<std::size_t>(at)]);
-    if (name == "record_param_comms" || name.starts_with("c10d::")) return true;
+    if (trace.is(at, Is::Comms) || trace.is(at, Is::C10d)) return true;
   }
   return false;
 }

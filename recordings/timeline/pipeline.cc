@@ -35,11 +35,8 @@ class PipelineFinder {
  private:
   // Without it nobody can tell a pipeline's messages from a ring's, or from all-to-alls.
   [[nodiscard]] bool has_autograd() const {
-    return std::ranges::all_of(job_.ranks, [](const RankTrace& rank) {
-      return std::ranges::any_of(rank.trace.names, [](const std::string& name) {
-        return name.starts_with("autograd::engine::evaluate_function");
-      });
-    });
+    return std::ranges::all_of(
+        job_.ranks, [](const RankTrace& rank) { return rank.trace.has(Is::EngineFunction); });
   }
 
   // False where a message is no pipeline's.
@@ -53,7 +50,7 @@ class PipelineFinder {
           enclosing(rank.trace, line,
                     line.parent[static_cast<std::size_t>(
                         line.calls[static_cast<std::size_t>(work.launch)].event)],
-                    "autograd::engine::evaluate_function") != kNone) {
+                    Is::EngineFunction) != kNone) {
         return false;
       }
       ++a_step[static_cast<std::size_t>(work.step)];
@@ -135,8 +132,7 @@ class PipelineFinder {
     for (const RankTrace& rank : job_.ranks) {
       std::vector<std::int64_t> sends(rank.line.steps.size(), 0);
       for (const RecordedEvent& event : rank.trace.events) {
-        if (event.kind != EventKind::Operator || rank.trace.name_of(event) != "c10d::send")
-          continue;
+        if (event.kind != EventKind::Operator || !rank.trace.is(event, Is::C10dSend)) continue;
         const Instant at = rank.line.instant(event.start_ns);
         const auto after = std::ranges::upper_bound(rank.line.steps, at, {}, &TracedStep::start);
         if (after == rank.line.steps.begin() || at >= std::prev(after)->end) continue;

@@ -320,8 +320,8 @@ class Matcher {
       const bool host = event.kind == EventKind::Operator || event.kind == EventKind::Annotation ||
                         event.kind == EventKind::RuntimeCall;
       if (!host || event.end_ns() <= window.from) continue;
+      if (rank.trace.is(event, Is::ProfilerStep)) continue;
       const std::string_view name = rank.trace.name_of(event);
-      if (name.starts_with("ProfilerStep#")) continue;
       time[name] +=
           Duration(std::min(event.end_ns(), window.to) - std::max(event.start_ns, window.from));
     }

@@ -33,16 +33,10 @@ bool is_gpu(EventKind kind) {
   return kind == EventKind::Kernel || kind == EventKind::Memcpy || kind == EventKind::Memset;
 }
 
-CallKind call_kind(std::string_view name) {
-  if (contains(name, "Synchronize") || contains(name, "QueueFinish") ||
-      contains(name, "EventWait")) {
-    return CallKind::Blocking;
-  }
-  if (contains(name, "StreamWaitEvent")) return CallKind::WaitEvent;
-  if (contains(name, "Launch") || contains(name, "Memcpy") || contains(name, "Memset")) {
-    return CallKind::Launch;
-  }
-  return CallKind::Other;
+CallKind call_kind(const Recording& trace, const RecordedEvent& event) {
+  if (trace.is(event, Is::BlockingCall)) return CallKind::Blocking;
+  if (trace.is(event, Is::WaitEventCall)) return CallKind::WaitEvent;
+  return trace.is(event, Is::LaunchCall) ? CallKind::Launch : CallKind::Other;
 }
 
 // Bytes of one element, by the names that PyTorch and NCCL use; 0: unknown.
@@ -159,8 +153,7 @@ class Joiner {
   void find_calls() {
     std::vector<char> launches(trace_.threads.size(), 0);
     for (const RecordedEvent& now : trace_.events) {
-      if (now.kind == EventKind::RuntimeCall &&
-          call_kind(trace_.name_of(now)) == CallKind::Launch) {
+      if (now.kind == EventKind::RuntimeCall && call_kind(trace_, now) == CallKind::Launch) {
         launches[static_cast<std::size_t>(now.thread)] = 1;
       }
     }
@@ -175,9 +168,8 @@ class Joiner {
       call.end = line_.instant(now.end_ns());
       call.event = static_cast<std::int32_t>(i);
       call.thread = now.thread;
-      call.kind = call_kind(trace_.name_of(now));
-      call.waits_on_device = contains(trace_.name_of(now), "DeviceSynchronize") ||
-                             contains(trace_.name_of(now), "CtxSynchronize");
+      call.kind = call_kind(trace_, now);
+      call.waits_on_device = trace_.is(now, Is::DeviceWait);
       // Driver calls repeat the correlation of the runtime call around them, which comes first.
       if (now.correlation >= 0) {
         call_of_.emplace(now.correlation, static_cast<std::int32_t>(line_.calls.size()));
@@ -193,7 +185,7 @@ class Joiner {
       const auto found = call_of_.find(now.correlation);
       if (found == call_of_.end()) continue;
       HostCall& call = line_.calls[static_cast<std::size_t>(found->second)];
-      if (contains(trace_.name_of(now), "Stream Sync")) {
+      if (trace_.is(now, Is::StreamWait)) {
         const auto stream = streams_.find(now.stream);
         if (stream != streams_.end()) call.waits_on_stream = stream->second;
       } else if (now.sync != kNone) {
@@ -240,11 +232,8 @@ class Joiner {
     std::int32_t at = line_.calls[static_cast<std::size_t>(call->second)].event;
     std::int32_t found = kNone;
     while ((at = line_.parent[static_cast<std::size_t>(at)]) != kNone) {
-      const std::string_view text = name(at);
-      if (text == "record_param_comms") return at;
-      const bool is_of_one =
-          text.starts_with("nccl:") || text.starts_with("rccl:") || text.starts_with("c10d::");
-      if (!is_of_one) return found;
+      if (trace_.is(at, Is::Comms)) return at;
+      if (!trace_.is(at, Is::LibraryRange) && !trace_.is(at, Is::C10d)) return found;
       if (found == kNone) found = at;
     }
     return found;
@@ -263,7 +252,7 @@ class Joiner {
   // done by copy engines: all of one operator are one piece of work.
   [[nodiscard]] bool is_copied_collective(const RecordedEvent& now, std::int32_t around) const {
     if (now.kind == EventKind::Kernel) return false;
-    if (around == kNone) return contains(trace_.name_of(now), "Memcpy PtoP");
+    if (around == kNone) return trace_.is(now, Is::PeerCopy);
     const auto known = copied_by_.find(around);
     return known == copied_by_.end() || known->second != kNone;
   }
@@ -558,7 +547,7 @@ class Joiner {
       time[static_cast<std::size_t>(now.stream)] += now.end - now.start;
       if (now.launch == kNone) continue;
       const std::int32_t around = line_.parent[static_cast<std::size_t>(launch_of(now).event)];
-      if (enclosing(trace_, line_, around, "autograd::engine::evaluate_function") != kNone) {
+      if (enclosing(trace_, line_, around, Is::EngineFunction) != kNone) {
         of_backward[static_cast<std::size_t>(now.stream)] += now.end - now.start;
       }
     }
@@ -696,7 +685,7 @@ class Joiner {
     const std::size_t calls = trace_.steps_are_on_device ? 0 : line_.calls.size();
     for (std::size_t c = 0; c < calls; ++c) {
       const HostCall& call = line_.calls[c];
-      if (!contains(name(call.event), "LaunchKernel")) continue;
+      if (!trace_.is(call.event, Is::KernelLaunch)) continue;
       const auto of = call_of_.find(event(call.event).correlation);
       if (of == call_of_.end() || of->second != static_cast<std::int32_t>(c)) continue;
       const std::int32_t step = step_at(call.start);
@@ -825,7 +814,7 @@ class Joiner {
     take_message(collective, work.event);
     if (collective.call != kNone) take_message(collective, collective.call);
     if (line_.on_cpu) take_shapes(collective, kernel.shapes);
-    if (line_.on_cpu && is_barrier(trace_.name_of(kernel))) {
+    if (line_.on_cpu && trace_.is(kernel, Is::Barrier)) {
       collective.kind = CollectiveKind::Barrier;
       return;
     }
@@ -845,12 +834,11 @@ class Joiner {
         by_library = take_library(collective, event(around).collective);
         continue;
       }
-      const bool annotation = text.starts_with("nccl:") || text.starts_with("rccl:");
-      const bool comms = text == "record_param_comms" || text.starts_with("c10d::");
-      if (!annotation && !comms) continue;
+      const bool comms = trace_.is(around, Is::Comms) || trace_.is(around, Is::C10d);
+      if (!trace_.is(around, Is::LibraryRange) && !comms) continue;
       if (event(around).collective != kNone) take(collective, event(around).collective);
       take_message(collective, around);
-      if (collective.kind == CollectiveKind::Unknown && text != "record_param_comms") {
+      if (collective.kind == CollectiveKind::Unknown && !trace_.is(around, Is::Comms)) {
         collective.kind = collective_kind(text.substr(text.find(':') + 1));
       }
       take_shapes(collective, event(around).shapes);
@@ -858,9 +846,8 @@ class Joiner {
     }
     if (collective.kind == CollectiveKind::Unknown) collective.kind = by_library;
     if (collective.kind == CollectiveKind::Unknown) {
-      collective.kind = contains(trace_.name_of(kernel), "Memcpy PtoP")
-                            ? CollectiveKind::SendReceive
-                            : collective_kind(trace_.name_of(kernel));
+      collective.kind = trace_.is(kernel, Is::PeerCopy) ? CollectiveKind::SendReceive
+                                                        : collective_kind(trace_.name_of(kernel));
       if (kernel.bytes > 0 && collective.kind == CollectiveKind::SendReceive) {
         collective.bytes = Bytes(kernel.bytes);
       }
@@ -1078,10 +1065,10 @@ RankTimeline join(const Recording& trace, const JoinOptions& options) {
 }
 
 std::int32_t enclosing(const Recording& trace, const RankTimeline& line, std::int32_t event,
-                       std::string_view part) {
+                       Is kind) {
   for (std::int32_t at = event; at != kNone; at = line.parent[static_cast<std::size_t>(at)]) {
     const RecordedEvent& now = trace.events[static_cast<std::size_t>(at)];
-    if (now.kind != EventKind::RuntimeCall && contains(trace.name_of(now), part)) return at;
+    if (now.kind != EventKind::RuntimeCall && trace.is(now, kind)) return at;
   }
   return kNone;
 }

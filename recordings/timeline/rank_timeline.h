@@ -187,8 +187,8 @@ void leave_out_steps(RankTimeline& line, const std::vector<char>& out);
 // of the host's clock (gpu_clock.h).
 RankTimeline join(const Recording& trace, const JoinOptions& options);
 
-// The nearest operator or annotation around an event whose name contains `part`; kNone: none.
+// The nearest operator or annotation of that kind around an event; kNone: none.
 std::int32_t enclosing(const Recording& trace, const RankTimeline& line, std::int32_t event,
-                       std::string_view part);
+                       Is kind);
 
 }  // namespace dovetail::imports

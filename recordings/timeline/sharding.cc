@@ -14,11 +14,6 @@
 namespace dovetail::imports {
 namespace {
 
-constexpr std::string_view kGather = "FSDP::all_gather";
-constexpr std::string_view kReduce = "FSDP::post_backward_reduce";
-constexpr std::string_view kBeforeForward = "FSDP::pre_forward";
-constexpr std::string_view kBeforeBackward = "FSDP::pre_backward";
-
 // "FSDP::all_gather (layers.0)" -> "layers.0"; "FSDP::all_gather" -> "".
 std::string group_in(std::string_view name) {
   const std::size_t open = name.find(" (");
@@ -69,8 +64,8 @@ class Reader {
   [[nodiscard]] std::string_view name_of(std::int32_t event) const {
     return trace_.name_of(trace_.events[static_cast<std::size_t>(event)]);
   }
-  [[nodiscard]] std::int32_t around(std::int32_t event, std::string_view part) const {
-    return enclosing(trace_, line_, event, part);
+  [[nodiscard]] std::int32_t around(std::int32_t event, Is kind) const {
+    return enclosing(trace_, line_, event, kind);
   }
   [[nodiscard]] std::int32_t step_of(const TracedCollective& collective) const {
     return line_.works[static_cast<std::size_t>(collective.work)].step;
@@ -81,8 +76,8 @@ class Reader {
     for (const RecordedEvent& event : trace_.events) {
       if (event.kind != EventKind::Annotation) continue;
       const std::string_view name = trace_.name_of(event);
-      const bool forward = name.starts_with(kBeforeForward);
-      if (!forward && !name.starts_with(kBeforeBackward)) continue;
+      const bool forward = trace_.is(event, Is::FsdpBeforeForward);
+      if (!forward && !trace_.is(event, Is::FsdpBeforeBackward)) continue;
       const Instant at = line_.instant(event.start_ns);
       const auto after = std::ranges::upper_bound(line_.steps, at, {}, &TracedStep::start);
       if (after == line_.steps.begin()) continue;
@@ -103,9 +98,10 @@ class Reader {
   void visit(std::size_t number) {
     const TracedCollective& collective = line_.collectives[number];
     if (collective.call == kNone || step_of(collective) == kNone) return;
-    if (const std::int32_t gather = around(collective.call, kGather); gather != kNone) {
+    if (const std::int32_t gather = around(collective.call, Is::FsdpGather); gather != kNone) {
       add_gather(number, gather);
-    } else if (const std::int32_t reduce = around(collective.call, kReduce); reduce != kNone) {
+    } else if (const std::int32_t reduce = around(collective.call, Is::FsdpReduce);
+               reduce != kNone) {
       add_reduction(number, reduce);
     }
   }
@@ -115,8 +111,9 @@ class Reader {
     const std::size_t group_number = number_of(group_in(name_of(annotation)));
     ShardedGroup& group = found_.groups[group_number];
     found_.group_of[number] = static_cast<std::int32_t>(group_number);
-    const std::int32_t backward = around(annotation, kBeforeBackward);
-    const std::int32_t hook = backward != kNone ? backward : around(annotation, kBeforeForward);
+    const std::int32_t backward = around(annotation, Is::FsdpBeforeBackward);
+    const std::int32_t hook =
+        backward != kNone ? backward : around(annotation, Is::FsdpBeforeForward);
     ++(backward != kNone ? group.backward : group.forward);
     found_.gathers_in_backward[number] = backward != kNone ? 1 : 0;
     found_.shards = std::max(found_.shards, collective.group_size.value_or(0));
@@ -138,7 +135,7 @@ class Reader {
     ShardedGroup& group = found_.groups[group_number];
     found_.group_of[number] = static_cast<std::int32_t>(group_number);
     const bool scatters = collective.kind == CollectiveKind::ReduceScatter ||
-                          name_of(collective.call).find("reduce_scatter") != std::string_view::npos;
+                          trace_.is(collective.call, Is::Scatters);
     if (!scatters) {
       ++group.all_reduces;
       found_.replicas = std::max(found_.replicas, collective.group_size.value_or(1));

@@ -81,9 +81,7 @@ class SideWorkFinder {
     for (std::size_t c = 0; c < line_.calls.size(); ++c) {
       const HostCall& now = line_.calls[c];
       if (launches_step_[static_cast<std::size_t>(now.thread)] == 0) continue;
-      const std::string_view name =
-          trace_.name_of(trace_.events[static_cast<std::size_t>(now.event)]);
-      if (now.kind == CallKind::Blocking || contains(name, "Memcpy")) {
+      if (now.kind == CallKind::Blocking || trace_.is(now.event, Is::Copy)) {
         waits_.push_back(static_cast<std::int32_t>(c));
       }
     }

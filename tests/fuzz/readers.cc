@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/readers.h"
 
+#include "base/attempt.h"
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "calibrate/logs/cluster_of.h"
