@@ -1,19 +1,19 @@
-// Joins the events of one rank: GPU work with the call that launched it, calls with the step that
-// they belong to, and the kind and size of each collective.
+// Joins the events of one rank: GPU work with the call that launched it, and calls with the step that
+// they belong to.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "recordings/timeline/rank_timeline.h"
 
 #include "base/statistics.h"
 #include "recordings/names.h"
+#include "recordings/timeline/collectives.h"
 #include "recordings/timeline/cpu_works.h"
 #include "recordings/timeline/iterations.h"
-#include "recordings/timeline/likely_collectives.h"
 #include "recordings/timeline/side_work.h"
+#include "recordings/timeline/unknowns.h"
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <string_view>
 #include <unordered_map>
@@ -23,12 +23,6 @@
 namespace dovetail::imports {
 namespace {
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return result;
-}
-
 bool is_gpu(EventKind kind) {
   return kind == EventKind::Kernel || kind == EventKind::Memcpy || kind == EventKind::Memset;
 }
@@ -37,41 +31,6 @@ CallKind call_kind(const Recording& trace, const RecordedEvent& event) {
   if (trace.is(event, Is::BlockingCall)) return CallKind::Blocking;
   if (trace.is(event, Is::WaitEventCall)) return CallKind::WaitEvent;
   return trace.is(event, Is::LaunchCall) ? CallKind::Launch : CallKind::Other;
-}
-
-// Bytes of one element, by the names that PyTorch and NCCL use; 0: unknown.
-std::int64_t element_size(std::string_view dtype) {
-  constexpr std::array<std::pair<std::string_view, std::int64_t>, 24> kSizes = {
-      {{"float", 4},   {"float32", 4},   {"int", 4},           {"int32", 4},
-       {"uint32", 4},  {"double", 8},    {"float64", 8},       {"long", 8},
-       {"int64", 8},   {"uint64", 8},    {"long int", 8},      {"half", 2},
-       {"float16", 2}, {"c10::half", 2}, {"bfloat16", 2},      {"c10::bfloat16", 2},
-       {"short", 2},   {"char", 1},      {"byte", 1},          {"int8", 1},
-       {"uint8", 1},   {"bool", 1},      {"unsigned char", 1}, {"signed char", 1}}};
-  const std::string word = lower(dtype);
-  for (const auto& [name, size] : kSizes) {
-    if (word == name) return size;
-  }
-  return contains(word, "float8") ? 1 : 0;
-}
-
-// "float" of ncclDevKernel_AllReduce_Sum_f32_RING_LL and ncclKernel_AllReduce_RING_LL_Sum_float; "" where the name has no type.
-std::string dtype_of_kernel(std::string_view name) {
-  constexpr std::array<std::pair<std::string_view, const char*>, 6> kTypes = {
-      {{"_f32", "float"},
-       {"_float", "float"},
-       {"_bf16", "bfloat16"},
-       {"_f16", "half"},
-       {"_half", "half"},
-       {"_f64", "double"}}};
-  if (!name.starts_with("nccl")) return "";
-  for (const auto& [part, dtype] : kTypes) {
-    const std::size_t at = name.find(part);
-    if (at == std::string_view::npos) continue;
-    const std::size_t end = at + part.size();
-    if (end == name.size() || name[end] == '_' || name[end] == '(') return dtype;
-  }
-  return "";
 }
 
 // Steps of works, and places of collectives, once it is known which steps there are.
@@ -92,7 +51,8 @@ void number_works(RankTimeline& line) {
 class Joiner {
  public:
   Joiner(const Recording& trace, const JoinOptions& options) : trace_(trace), step_(options.step) {
-    for (const std::string& part : options.collective_patterns) patterns_.push_back(lower(part));
+    for (const std::string& part : options.collective_patterns)
+      patterns_.push_back(in_lower_case(part));
     takes_args_ = patterns_.empty();
     if (patterns_.empty()) patterns_ = {"nccl", "rccl", "msccl"};
   }
@@ -106,7 +66,7 @@ class Joiner {
     find_works();
     line_.unrecognised.unread = trace_.unread;
     if (line_.works.empty()) {
-      find_signs_of_a_device();
+      find_signs_of_a_device(trace_, line_);
       if (!line_.unrecognised.tells_of_device()) add_cpu_works(trace_, line_);
     }
     if (!line_.on_cpu) {
@@ -117,13 +77,13 @@ class Joiner {
       find_compute_stream();
       find_side_work(trace_, line_);
     }
-    describe_collectives();
+    describe_collectives(trace_, line_);
     find_steps(step_);
     assign_steps();
     leave_out_incomplete();
     leave_out_late_first();
     number_works(line_);
-    say_what_is_unknown();
+    say_what_is_unknown(trace_, line_);
     return std::move(line_);
   }
 
@@ -210,7 +170,7 @@ class Joiner {
   bool is_named_as_collective(std::int32_t name_number) {
     const auto known = is_collective_.find(name_number);
     if (known != is_collective_.end()) return known->second;
-    const std::string text = lower(trace_.names[static_cast<std::size_t>(name_number)]);
+    const std::string text = in_lower_case(trace_.names[static_cast<std::size_t>(name_number)]);
     const bool is = std::ranges::any_of(
         patterns_, [&](const std::string& part) { return contains(text, part); });
     is_collective_.emplace(name_number, is);
@@ -291,8 +251,6 @@ class Joiner {
         HostCall& call = line_.calls[static_cast<std::size_t>(work.launch)];
         if (call.first_work == kNone) call.first_work = number;
         call.kind = call.kind == CallKind::Other ? CallKind::Launch : call.kind;
-      } else {
-        ++without_launch_;
       }
       if (is_copied || (now.kind == EventKind::Kernel && is_collective(now))) {
         add_collective(work, number);
@@ -407,7 +365,6 @@ class Joiner {
     line_.streams.clear();
     line_.notes.clear();
     streams_.clear();
-    without_launch_ = 0;
     for (HostCall& call : line_.calls) {
       call.first_work = call.waits_on_stream = call.waits_on_record = kNone;
     }
@@ -747,305 +704,20 @@ class Joiner {
     leave_out_steps(line_, out);
   }
 
-  void describe_collectives() {
-    index_calls_by_external_id();
-    for (TracedCollective& collective : line_.collectives) describe(collective);
-  }
-
-  // For traces whose collectives' launches are not in the file: external id joins too.
-  void index_calls_by_external_id() {
-    if (line_.collectives.empty()) return;
-    for (std::size_t i = 0; i < trace_.events.size(); ++i) {
-      const RecordedEvent& now = trace_.events[i];
-      if (now.kind != EventKind::Operator && now.kind != EventKind::Annotation) continue;
-      if (now.external_id >= 0)
-        by_external_id_.emplace(now.external_id, static_cast<std::int32_t>(i));
-    }
-  }
-
-  // Whose message it is: of events from the kernel outwards, the first that tells.
-  void take_message(TracedCollective& collective, std::int32_t number) {
-    const RecordedEvent& from = event(number);
-    const Message told = message_of(trace_.name_of(from));
-    Message& message = collective.message;
-    if (message.direction == Direction::None) message.direction = told.direction;
-    if (!in_group_) in_group_ = told.peer;
-    if (from.collective == kNone) return;
-    const CollectiveArgs& args = trace_.collectives[static_cast<std::size_t>(from.collective)];
-    if (message.direction == Direction::None) {
-      message.direction = message_of(args.kind).direction;
-    }
-    if (!in_group_) in_group_ = args.peer;
-    if (!message.peer) {
-      message.peer = message.direction == Direction::Send      ? args.destination
-                     : message.direction == Direction::Receive ? args.source
-                                                               : std::nullopt;
-    }
-  }
-
-  // The peer as a rank of the job; of two ranks it is the other one.
-  void settle_message(TracedCollective& collective) {
-    Message& message = collective.message;
-    const std::vector<std::int64_t>& members = collective.members;
-    if (collective.kind != CollectiveKind::SendReceive) message = {};
-    if (message.direction == Direction::None || message.peer) return;
-    if (in_group_) {
-      const auto place = static_cast<std::size_t>(*in_group_);
-      message.peer = members.empty()          ? in_group_
-                     : place < members.size() ? std::optional(members[place])
-                                              : std::nullopt;
-    } else if (trace_.rank && members.size() == 2) {
-      message.peer = members[0] == *trace_.rank ? members[1] : members[0];
-    } else if (trace_.rank && members.empty() && trace_.world_size.value_or(0) == 2) {
-      message.peer = 1 - *trace_.rank;
-    }
-  }
-
-  void describe(TracedCollective& collective) {
-    in_group_.reset();
-    describe_by_events(collective);
-    settle_message(collective);
-  }
-
-  void describe_by_events(TracedCollective& collective) {
-    const GpuWork& work = line_.works[static_cast<std::size_t>(collective.work)];
-    const RecordedEvent& kernel = event(work.event);
-    if (kernel.collective != kNone) take(collective, kernel.collective);
-    take_message(collective, work.event);
-    if (collective.call != kNone) take_message(collective, collective.call);
-    if (line_.on_cpu) take_shapes(collective, kernel.shapes);
-    if (line_.on_cpu && trace_.is(kernel, Is::Barrier)) {
-      collective.kind = CollectiveKind::Barrier;
-      return;
-    }
-    // Outwards from the launch: nccl: annotation, record_param_comms, c10d::.
-    std::int32_t around = kNone;
-    if (work.launch != kNone) {
-      around = line_.parent[static_cast<std::size_t>(
-          line_.calls[static_cast<std::size_t>(work.launch)].event)];
-    } else if (const auto found = by_external_id_.find(kernel.external_id);
-               kernel.external_id >= 0 && found != by_external_id_.end()) {
-      around = found->second;
-    }
-    CollectiveKind by_library = CollectiveKind::Unknown;
-    for (; around != kNone; around = line_.parent[static_cast<std::size_t>(around)]) {
-      const std::string_view text = name(around);
-      if (trace_.recorder == Recorder::Nsys && event(around).collective != kNone) {
-        by_library = take_library(collective, event(around).collective);
-        continue;
-      }
-      const bool comms = trace_.is(around, Is::Comms) || trace_.is(around, Is::C10d);
-      if (!trace_.is(around, Is::LibraryRange) && !comms) continue;
-      if (event(around).collective != kNone) take(collective, event(around).collective);
-      take_message(collective, around);
-      if (collective.kind == CollectiveKind::Unknown && !trace_.is(around, Is::Comms)) {
-        collective.kind = collective_kind(text.substr(text.find(':') + 1));
-      }
-      take_shapes(collective, event(around).shapes);
-      if (comms) collective.call = around;
-    }
-    if (collective.kind == CollectiveKind::Unknown) collective.kind = by_library;
-    if (collective.kind == CollectiveKind::Unknown) {
-      collective.kind = trace_.is(kernel, Is::PeerCopy) ? CollectiveKind::SendReceive
-                                                        : collective_kind(trace_.name_of(kernel));
-      if (kernel.bytes > 0 && collective.kind == CollectiveKind::SendReceive) {
-        collective.bytes = Bytes(kernel.bytes);
-      }
-    }
-    if (const auto group = trace_.groups.find(collective.group);
-        collective.members.empty() && group != trace_.groups.end()) {
-      collective.members = group->second;
-    }
-    if (collective.dtype.empty()) collective.dtype = dtype_of_kernel(trace_.name_of(kernel));
-    const std::int64_t size = element_size(collective.dtype);
-    if (size == 0) return;
-    if (collective.elements) {
-      collective.bytes = Bytes(*collective.elements * size);
-    } else if (collective.bytes) {
-      collective.elements = collective.bytes->count() / size;
-    }
-  }
-
-  // What NCCL's own range says. PyTorch's all-to-all is sends and receives to it, so that its kind comes last.
-  CollectiveKind take_library(TracedCollective& collective, std::int32_t args_number) {
-    const CollectiveArgs& args = trace_.collectives[static_cast<std::size_t>(args_number)];
-    if (args.bytes && *args.bytes > 0) collective.bytes = Bytes(*args.bytes);
-    if (!collective.group_size) collective.group_size = args.group_size;
-    if (collective.group.empty()) collective.group = args.group;
-    const Message told = message_of(args.kind);
-    if (told.direction != Direction::None) {
-      collective.message.direction = told.direction;
-      in_group_ = told.direction == Direction::Send ? args.destination : args.source;
-    }
-    return collective_kind(args.kind);
-  }
-
-  void take(TracedCollective& collective, std::int32_t args_number) {
-    const CollectiveArgs& args = trace_.collectives[static_cast<std::size_t>(args_number)];
-    if (collective.kind == CollectiveKind::Unknown) collective.kind = collective_kind(args.kind);
-    if (collective.dtype.empty()) collective.dtype = args.dtype;
-    if (!collective.elements && args.in_elements.value_or(0) > 0) {
-      collective.elements = args.in_elements;
-      // An all-gather is named by its result, as in the rest of the tool.
-      if (collective.kind == CollectiveKind::AllGather && args.out_elements.value_or(0) > 0) {
-        collective.elements = args.out_elements;
-      }
-    }
-    if (!collective.group_size) collective.group_size = args.group_size;
-    if (collective.group.empty()) collective.group = args.group;
-    if (collective.members.empty()) collective.members = args.ranks;
-  }
-
-  void take_shapes(TracedCollective& collective, std::int32_t shapes_number) {
-    if (shapes_number == kNone || collective.elements) return;
-    const InputShapes& shapes = trace_.shapes[static_cast<std::size_t>(shapes_number)];
-    for (std::size_t i = 0; i < shapes.dims.size(); ++i) {
-      if (shapes.dims[i].empty()) continue;
-      std::int64_t product = 1;
-      for (const std::int64_t dim : shapes.dims[i]) {
-        if (dim <= 0 || dim > kMostElements / product) return;
-        product *= dim;
-      }
-      collective.elements = product;
-      if (collective.dtype.empty() && i < shapes.types.size()) collective.dtype = shapes.types[i];
-      return;
-    }
-  }
-
-  // What a trace without GPU work has of it all the same.
-  void find_signs_of_a_device() {
-    for (const RecordedEvent& now : trace_.events) {
-      const std::string_view text = trace_.name_of(now);
-      if (now.kind == EventKind::RuntimeCall) {
-        line_.unrecognised.launches += contains(text, "Launch") ? 1 : 0;
-        continue;
-      }
-      const std::string_view library = text.substr(0, text.find(':'));
-      if (library.size() < text.size() && library.ends_with("ccl")) {
-        ++line_.unrecognised.device_libraries[std::string(library)];
-      }
-    }
-  }
-
-  // How a recording comes to hold the sizes of collectives.
-  [[nodiscard]] std::string_view way_to_sizes() const {
-    switch (trace_.recorder) {
-      case Recorder::Jax:
-      case Recorder::NcclPlugin:
-        return ", which JAX's profiler does not tell: dovetail import hlo has those of the "
-               "compiled module";
-      case Recorder::Nsys:
-        return ": record NCCL's ranges (nsys profile -t cuda,nvtx) and export them with what they "
-               "say (nsys export --type=sqlite --include-blobs=true)";
-      case Recorder::Kineto:
-        break;
-    }
-    return trace_.has_shapes ? ", which the trace lacks though it has shapes"
-                             : ": record with record_shapes=True";
-  }
-
-  void say_what_is_unknown() {
-    std::vector<std::string>& unknowns = line_.unknowns;
-    for (std::string& text : side_work_in_words(trace_, line_)) {
-      line_.notes.push_back(std::move(text));
-    }
-    if (!trace_.rank) unknowns.emplace_back("the rank is not in the file");
-    line_.unrecognised.recorder = trace_.recorder;
-    line_.unrecognised.likely = likely_collectives(trace_, line_);
-    if (line_.works.empty() && !line_.unrecognised.tells_of_device() &&
-        trace_.recorder == Recorder::Kineto) {
-      unknowns.emplace_back("no GPU work in the file: recorded without CUDA activity, or on a CPU");
-    } else if (!line_.works.empty() && line_.collectives.empty()) {
-      unknowns.emplace_back(
-          "no collective found: no kernel has nccl, rccl or msccl in its name "
-          "(--collective-pattern "
-          "names others)");
-    }
-    for (const LikelyCollectives& likely : line_.unrecognised.likely) {
-      unknowns.push_back("whether " + std::to_string(likely.kernels) +
-                         (likely.kernels == 1 ? " kernel" : " kernels") +
-                         " that count as compute here are " + likely.what +
-                         ": --collective-pattern " + likely.pattern +
-                         " counts them as communication");
-    }
-    if (without_launch_ > 0) {
-      unknowns.push_back(
-          std::to_string(without_launch_) + " of " + std::to_string(line_.works.size()) +
-          " pieces of GPU work have no launch in the file: launched before it began");
-    }
-    const auto unsized = std::ranges::count_if(line_.collectives, [](const TracedCollective& c) {
-      return !c.bytes.has_value() && c.kind != CollectiveKind::Barrier;
-    });
-    if (unsized > 0) {
-      unknowns.push_back("the size of " + std::to_string(unsized) + " of " +
-                         std::to_string(line_.collectives.size()) + " collectives" +
-                         std::string(way_to_sizes()));
-    }
-  }
-
   const Recording& trace_;
   std::string step_;  // name that was asked for
   RankTimeline line_;
   std::vector<std::string> patterns_;
-  std::optional<std::int64_t> in_group_;  // who a message is to or from, of what is described
-  bool takes_args_ = true;                // kernels with args of a collective are collectives
+  bool takes_args_ = true;  // kernels with args of a collective are collectives
   std::unordered_map<std::int64_t, std::int32_t> call_of_;  // by correlation
-  std::unordered_map<std::int64_t, std::int32_t> by_external_id_;
   std::unordered_map<std::int32_t, std::int32_t> streams_;  // by the id of the file
   std::unordered_map<std::int32_t, bool> is_collective_;
   std::unordered_set<std::int32_t> misplaced_;  // events
   // By operator of a collective: the work that its copies are; kNone where a kernel does it.
   std::unordered_map<std::int32_t, std::int32_t> copied_by_;
-  std::int64_t without_launch_ = 0;
 };
 
 }  // namespace
-
-CollectiveKind collective_kind(std::string_view text) {
-  std::string word;
-  for (const char c : lower(text)) {
-    if (c != '_' && c != '-' && c != ' ') word += c;
-  }
-  using enum CollectiveKind;
-  constexpr std::array<std::pair<std::string_view, CollectiveKind>, 9> kWords = {
-      {{"allreduce", AllReduce},
-       {"reducescatter", ReduceScatter},
-       {"allgather", AllGather},
-       {"broadcast", Broadcast},
-       {"alltoall", AllToAll},
-       {"sendrecv", SendReceive},
-       {"send", SendReceive},
-       {"recv", SendReceive},
-       {"reduce", Reduce}}};
-  for (const auto& [part, kind] : kWords) {
-    if (contains(word, part)) return kind;
-  }
-  return Unknown;
-}
-
-std::string_view to_string(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::AllReduce:
-      return "all-reduce";
-    case CollectiveKind::ReduceScatter:
-      return "reduce-scatter";
-    case CollectiveKind::AllGather:
-      return "all-gather";
-    case CollectiveKind::Broadcast:
-      return "broadcast";
-    case CollectiveKind::Reduce:
-      return "reduce";
-    case CollectiveKind::AllToAll:
-      return "all-to-all";
-    case CollectiveKind::SendReceive:
-      return "send-receive";
-    case CollectiveKind::Barrier:
-      return "barrier";
-    case CollectiveKind::Unknown:
-      break;
-  }
-  return "collective";
-}
 
 void leave_out_steps(RankTimeline& line, const std::vector<char>& out) {
   std::vector<TracedStep> kept;
