@@ -13,7 +13,7 @@ namespace {
 
 auto order_of(const RecordedEvent& event) {
   return std::tuple(event.start_ns, -event.duration_ns, event.thread, event.name, event.correlation,
-                    event.external_id);
+                    event.external_id, event.kind);
 }
 
 }  // namespace
@@ -21,12 +21,17 @@ auto order_of(const RecordedEvent& event) {
 std::int64_t settle(Recording& recording) {
   for (const std::string& name : recording.names) recording.kinds.push_back(kinds_of(name));
   std::vector<RecordedEvent>& events = recording.events;
-  std::ranges::stable_sort(events, {}, order_of);
+  std::ranges::sort(events, {}, order_of);
   const auto last = std::unique(events.begin(), events.end(), [](const auto& a, const auto& b) {
     return a.kind == b.kind && order_of(a) == order_of(b);
   });
   const auto twice = events.end() - last;
   events.erase(last, events.end());
+  // Vectors grew by doubling, and a recording stays as long as it is explained.
+  events.shrink_to_fit();
+  recording.kernels.shrink_to_fit();
+  recording.collectives.shrink_to_fit();
+  recording.shapes.shrink_to_fit();
   return twice;
 }
 

@@ -18,7 +18,8 @@ std::int64_t scaled(std::int64_t ns, double factor) {
 
 void Patch::keep(NodeId node) {
   const Work work = graph_.work[static_cast<std::size_t>(node)];
-  times_.push_back({node, work, work.is_transfer() ? graph_.transfer(node) : Transfer{}});
+  times_.push_back({node, work});
+  if (work.is_transfer()) transfers_.push_back(graph_.transfer(node));
   first_ = std::min(first_, node);
 }
 
@@ -85,7 +86,9 @@ void Patch::set_lag(NodeId node, std::size_t edge, std::int64_t ns) {
 void Patch::undo() {
   for (auto old = times_.rbegin(); old != times_.rend(); ++old) {
     graph_.work[static_cast<std::size_t>(old->node)] = old->work;
-    if (old->work.is_transfer()) graph_.transfers[old->work.index()] = old->transfer;
+    if (!old->work.is_transfer()) continue;
+    graph_.transfers[old->work.index()] = transfers_.back();
+    transfers_.pop_back();
   }
   for (auto old = releases_.rbegin(); old != releases_.rend(); ++old) {
     graph_.release[old->at] = old->value;

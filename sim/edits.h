@@ -47,7 +47,6 @@ class Patch {
   struct OldTime {
     NodeId node;
     Work work;
-    Transfer transfer;  // where it is one
   };
   struct OldValue {
     std::size_t at;
@@ -58,6 +57,8 @@ class Patch {
   StepGraph& graph_;
   NodeId first_;
   std::vector<OldTime> times_;
+  std::vector<Transfer>
+      transfers_;  // as they were, of those of `times_` that are ones, in their order
   std::vector<OldValue> releases_, lags_;
 };
 

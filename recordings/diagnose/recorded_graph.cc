@@ -89,7 +89,8 @@ class Builder {
       items.push_back({line_.steps[i].start, StepBegin, static_cast<std::int32_t>(i)});
       items.push_back({line_.steps[i].end, StepEnd, static_cast<std::int32_t>(i)});
     }
-    launched_.resize(line_.calls.size());
+    first_work_.assign(line_.calls.size(), kNone);
+    next_work_.assign(line_.works.size(), kNone);
     for (std::size_t i = 0; i < line_.calls.size(); ++i) {
       const HostCall& call = line_.calls[i];
       if (call.start < first || call.start >= last || call.is_aside) continue;
@@ -99,6 +100,7 @@ class Builder {
     std::ranges::stable_sort(items, {},
                              [](const Item& item) { return std::tuple(item.at, item.rank); });
     host_end_ = first;
+    drafts_.reserve(items.size() + line_.works.size());
     for (const Item& item : items) add_item(item);
   }
 
@@ -112,7 +114,9 @@ class Builder {
           now.launch != kNone && !line_.calls[static_cast<std::size_t>(now.launch)].is_aside;
       Instant at = launched ? line_.calls[static_cast<std::size_t>(now.launch)].start : now.start;
       if (launched && at >= first && at < last) {
-        launched_[static_cast<std::size_t>(now.launch)].push_back(static_cast<std::int32_t>(i));
+        std::int32_t& first_work = first_work_[static_cast<std::size_t>(now.launch)];
+        next_work_[i] = first_work;
+        first_work = static_cast<std::int32_t>(i);
         next[static_cast<std::size_t>(now.stream)] = at;
         continue;
       }
@@ -121,7 +125,6 @@ class Builder {
       without_launch.push_back({at, WorkStart, static_cast<std::int32_t>(i)});
     }
     // In order of start; among equals the earlier one first.
-    for (auto& works : launched_) std::ranges::reverse(works);
     items.insert(items.end(), without_launch.rbegin(), without_launch.rend());
   }
 
@@ -154,7 +157,8 @@ class Builder {
     if (item.rank == CallStart) {
       const HostCall& call = line_.calls[static_cast<std::size_t>(item.number)];
       add_host(call.start, call.end, {Origin::Kind::Call, item.number});
-      for (const std::int32_t number : launched_[static_cast<std::size_t>(item.number)]) {
+      std::int32_t number = first_work_[static_cast<std::size_t>(item.number)];
+      for (; number != kNone; number = next_work_[static_cast<std::size_t>(number)]) {
         add_work(number, next);
       }
       return;
@@ -582,7 +586,7 @@ class Builder {
   const RankTimeline& line_;
   RecordedGraph result_;
   std::vector<Draft> drafts_;
-  std::vector<std::vector<std::int32_t>> launched_;  // works by call
+  std::vector<std::int32_t> first_work_, next_work_;  // works by call, a chain in order of start
   Instant host_end_;
   Duration dependency_gap_{};
   std::map<std::int32_t, std::vector<std::int32_t>>

@@ -6,9 +6,8 @@
 #include "recordings/kineto/reader.h"
 #include "recordings/nsys/reader.h"
 
-#include <algorithm>
 #include <array>
-#include <fstream>
+#include <string_view>
 #include <utility>
 
 namespace dovetail::imports {

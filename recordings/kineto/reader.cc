@@ -514,6 +514,21 @@ class Reader {
     return static_cast<std::int32_t>(table.size()) - 1;
   }
 
+  // Those of a step are those of every other one: kept once.
+  std::int32_t shapes_number() {
+    shapes_key_.clear();
+    for (const auto& dims : draft_.inputs.dims) {
+      for (const std::int64_t dim : dims) (shapes_key_ += std::to_string(dim)) += ',';
+      shapes_key_ += ';';
+    }
+    for (const std::string& type : draft_.inputs.types) (shapes_key_ += type) += ';';
+    const auto found = shapes_.find(shapes_key_);
+    if (found != shapes_.end()) return found->second;
+    const std::int32_t number = append(trace_.shapes, draft_.inputs);
+    shapes_.emplace(shapes_key_, number);
+    return number;
+  }
+
   std::int32_t thread_number() {
     const std::string key = draft_.process + '\n' + draft_.thread;
     const auto found = threads_.find(key);
@@ -650,7 +665,7 @@ class Reader {
     const bool has_inputs =
         std::ranges::any_of(draft_.inputs.dims, [](const auto& dims) { return !dims.empty(); });
     if (!is_gpu && has_inputs && wants_shapes(event)) {
-      event.shapes = append(trace_.shapes, draft_.inputs);
+      event.shapes = shapes_number();
     }
     trace_.events.push_back(event);
   }
@@ -733,6 +748,8 @@ class Reader {
   Recording trace_;
   Names names_;
   std::unordered_map<std::string, std::int32_t> threads_;
+  std::unordered_map<std::string, std::int32_t> shapes_;  // by what they are, written out
+  std::string shapes_key_;
   std::vector<char> wants_;
   Draft draft_;
   std::unordered_map<std::string, std::string> foreign_processes_;  // names, by process

@@ -61,15 +61,25 @@ class Describer {
     return trace_.events[static_cast<std::size_t>(index)];
   }
 
-  // For traces whose collectives' launches are not in the file: external id joins too.
+  // For collectives whose launches are not in the file: external id joins, too.
   void index_calls_by_external_id() {
-    if (line_.collectives.empty()) return;
+    std::unordered_map<std::int64_t, std::int32_t> wanted;
+    for (const TracedCollective& collective : line_.collectives) {
+      const GpuWork& work = line_.works[static_cast<std::size_t>(collective.work)];
+      const std::int64_t id = event(work.event).external_id;
+      if (work.launch == kNone && id >= 0) wanted.emplace(id, kNone);
+    }
+    if (wanted.empty()) return;
     for (std::size_t i = 0; i < trace_.events.size(); ++i) {
       const RecordedEvent& now = trace_.events[i];
       if (now.kind != EventKind::Operator && now.kind != EventKind::Annotation) continue;
-      if (now.external_id >= 0)
-        by_external_id_.emplace(now.external_id, static_cast<std::int32_t>(i));
+      const auto found = wanted.find(now.external_id);
+      if (found != wanted.end() && found->second == kNone) {
+        found->second = static_cast<std::int32_t>(i);
+      }
     }
+    std::erase_if(wanted, [](const auto& entry) { return entry.second == kNone; });
+    by_external_id_ = std::move(wanted);
   }
 
   // Whose message it is: of events from the kernel outwards, the first that tells.

@@ -84,6 +84,8 @@ class Joiner {
     leave_out_late_first();
     number_works(line_);
     say_what_is_unknown(trace_, line_);
+    line_.works.shrink_to_fit();
+    line_.calls.shrink_to_fit();
     return std::move(line_);
   }
 
