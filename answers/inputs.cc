@@ -49,15 +49,15 @@ std::int64_t reduction_ranks(const schedule::Program& program) {
   return ranks;
 }
 
-// Where the file is what dovetail import reads: says with which command. `product` is what that writes.
-void hint_at_import(const std::string& name, const std::string& what, const std::string& product) {
+// Where the file is what dovetail import reads: says with which command.
+void hint_at_import(const std::string& name, const std::string& what) {
   std::error_code unreadable;
   if (!std::filesystem::is_regular_file(name, unreadable)) return;
-  const std::string format = imports::guess_format_of_file(name);
-  if (format.empty()) return;
-  throw InputError(name + ": no " + what +
-                   " file, but what dovetail import reads: dovetail import " + format + " " + name +
-                   " -o " + product + (format == "kineto" ? ", or dovetail diagnose " + name : ""));
+  const std::optional<imports::Format> format = imports::guess_format_of_file(name);
+  if (!format) return;
+  throw InputError(name + ": no " + what + " file, but what dovetail import reads: " +
+                   imports::import_to_file(*format, name) +
+                   (imports::is_recording(*format) ? ", or dovetail diagnose " + name : ""));
 }
 
 // Where the name is that of a job and of no workload: says how to ask about it.
@@ -80,7 +80,7 @@ models::Workload workload_of(const std::string& name, std::optional<std::int64_t
                              const std::string& data_dir) {
   auto workload = attempt([&] { return models::load_workload(name, world, data_dir); });
   if (workload) return *std::move(workload.value);
-  hint_at_import(name, "workload", "step.json");
+  hint_at_import(name, "workload");
   hint_at_job(name, data_dir);
   throw InputError(workload.error);
 }
@@ -217,7 +217,7 @@ models::Cluster load_cluster(const std::string& name, const std::string& data_di
                              const models::WhatIf& what_if) {
   auto loaded = attempt([&] { return models::load_cluster(name, data_dir + "/clusters"); });
   if (!loaded) {
-    hint_at_import(name, "cluster", "cluster.json");
+    hint_at_import(name, "cluster");
     throw InputError(loaded.error);
   }
   models::Cluster cluster = *std::move(loaded.value);

@@ -497,7 +497,7 @@ void print_list(std::ostream& out, const char* title, const std::vector<std::str
 
 JobTrace load_traces(const std::vector<std::string>& files, const imports::JobOptions& wanted) {
   auto traces = attempt([&] { return imports::load_job(files, wanted); });
-  if (!traces) refuse_as(traces.error, files, "kineto");
+  if (!traces) refuse_as(traces.error, files, imports::Format::Kineto);
   return *std::move(traces.value);
 }
 

@@ -1,5 +1,4 @@
-// dovetail diagnose: why a step is slow, from profiler traces of one or all of its ranks; and
-// dovetail import kineto: the same traces as a workload file.
+// dovetail diagnose: why a step is slow, from profiler traces of one or all of its ranks.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -35,18 +34,5 @@ imports::JobTrace load_traces(const std::vector<std::string>& files,
                               const imports::JobOptions& wanted);
 
 void diagnose(const DiagnoseOptions& options, std::ostream& out);
-
-struct ImportKinetoOptions {
-  std::vector<std::string> files;
-  std::vector<std::string> collective_patterns;
-  std::string step;        // name of the annotations around steps
-  std::string output;      // workload file
-  std::string name;        // of the workload; empty: the output's, without its ending
-  std::string parameters;  // file with the names of parameters
-  bool json = false;       // the figures as JSON
-  std::string data_dir;    // of the shipped machines
-};
-
-void import_kineto(const ImportKinetoOptions& options, std::ostream& out);
 
 }  // namespace dovetail::cli

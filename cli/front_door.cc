@@ -52,7 +52,7 @@ struct AllOptions {
   ExportCommandOptions export_plan;
   ImportOptions imports;
   LookOptions look;
-  TraceCommandOptions traces;
+  DiagnoseOptions diagnose;
   ReportOptions report;
   std::vector<std::string> help_of;
   std::string shell;
@@ -145,21 +145,20 @@ void bind_all(CLI::App& app, AllOptions& options, Action& action) {
   bind_export(app, data_dir(), options.export_plan, action);
   bind_import(app, data_dir(), options.imports, action);
   bind_show_commands(app, options.look, action);
-  bind_trace_commands(app, options.traces, action);
+  bind_diagnose(app, options.diagnose, action);
   bind_report(app, data_dir(), options.report, action);
   bind_texts(app, options, action);
   app.footer(kExamples);  // after all others, which would take it over
 }
 
 // `import FILE`, where the format of the file can be told, is `import FORMAT FILE`.
-std::vector<std::string> with_format(std::vector<std::string> words, const CLI::App& app) {
+std::vector<std::string> with_format(std::vector<std::string> words) {
   if (words.size() < 2 || words.front() != "import" || words[1].starts_with('-')) return words;
-  const auto formats = app.get_subcommand("import")->get_subcommands({});
-  if (std::ranges::find(formats, words[1], &CLI::App::get_name) != formats.end()) return words;
+  if (word_to<imports::Format>(words[1])) return words;
   std::error_code unreadable;
   if (!std::filesystem::is_regular_file(words[1], unreadable)) return words;
-  const std::string format = imports::guess_format_of_file(words[1]);
-  if (!format.empty()) words.insert(words.begin() + 1, format);
+  const auto format = imports::guess_format_of_file(words[1]);
+  if (format) words.insert(words.begin() + 1, std::string(to_string(*format)));
   return words;
 }
 
@@ -181,7 +180,7 @@ int parse_and_run(int argc, const char* const* argv, std::ostream& out) {
     return 0;
   }
   try {
-    std::vector<std::string> said = with_format(words, app);
+    std::vector<std::string> said = with_format(words);
     std::ranges::reverse(said);  // as CLI11 takes them
     app.parse(std::move(said));
   } catch (const CLI::Success& success) {
@@ -191,7 +190,7 @@ int parse_and_run(int argc, const char* const* argv, std::ostream& out) {
   }
   for (PageOptions* const page :
        {&options.simulate.explore.page, &options.simulate.plan.page, &options.simulate.predict.page,
-        &options.machine.run.page, &options.simulate.compare.page, &options.traces.diagnose.page,
+        &options.machine.run.page, &options.simulate.compare.page, &options.diagnose.page,
         &options.report.page}) {
     page->command = "dovetail " + typed(words);
   }

@@ -1,5 +1,5 @@
-// `dovetail import` of measured collectives: reads the logs, makes or extends a cluster file, and
-// tells what was used, what was left out and where old and new points meet.
+// `dovetail import` of logs and of steps: reads them, makes or extends a cluster file or writes a workload file, and tells
+// what was used, what was left out and where old and new points meet.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/import.h"
@@ -7,12 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <string_view>
+#include <span>
 #include <utility>
 #include <variant>
 
 #include "answers/inputs.h"
 #include "base/attempt.h"
+#include "base/count.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "calibrate/logs/cluster_of.h"
@@ -27,10 +28,9 @@
 #include "models/clusters/cluster.h"
 #include "recordings/byte_source.h"
 #include "recordings/chakra.h"
-#include "recordings/formats/nsys_step.h"
 #include "recordings/guess.h"
 #include "recordings/horovod_timeline.h"
-#include "recordings/nsys/reader.h"
+#include "recordings/nsys.h"
 #include "recordings/text.h"
 
 namespace dovetail::cli {
@@ -44,55 +44,85 @@ std::optional<Collective> collective_named(const std::string& word) {
   throw InputError("--collective \"" + word + "\": expected " + word_list<Collective>());
 }
 
-imports::NcclTestsOptions nccl_tests_options(const ImportCollectivesOptions& options) {
-  return {
-      .buffers = options.out_of_place ? imports::Buffers::OutOfPlace : imports::Buffers::InPlace,
-      .collective = collective_named(options.collective),
-      .ranks = options.ranks};
+using ReadsLog = imports::CollectiveLog (*)(std::span<const imports::Source>,
+                                            const ImportClusterOptions&);
+using ReadsStep = ReadStep (*)(const ImportWorkloadOptions&);
+
+imports::CollectiveLog read_nccl_tests(std::span<const imports::Source> files,
+                                       const ImportClusterOptions& options) {
+  return imports::read_nccl_tests(
+      files,
+      {.buffers = options.out_of_place ? imports::Buffers::OutOfPlace : imports::Buffers::InPlace,
+       .collective = collective_named(options.collective),
+       .ranks = options.ranks});
 }
 
-imports::CollectiveLog read_log(const ImportCollectivesOptions& options) {
+// Of a reader without options.
+template <imports::CollectiveLog (*kRead)(std::span<const imports::Source>)>
+imports::CollectiveLog read_plain(std::span<const imports::Source> files,
+                                  const ImportClusterOptions&) {
+  return kRead(files);
+}
+
+ReadStep read_step(const imports::ImportedStep& step) {
+  return {.what = step.what,
+          .read = step.read,
+          .left_out = step.left_out,
+          .name = step.profile.name,
+          .ranks = step.profile.world_size,
+          .workload = [step] { return imports::profile_to_json(step); },
+          .report = {}};
+}
+
+ReadStep read_horovod_timeline(const ImportWorkloadOptions& options) {
+  const std::string text = imports::read_unpacked(options.file);
+  return read_step(imports::read_horovod_timeline({options.file, text}, options.ranks));
+}
+
+ReadStep read_chakra(const ImportWorkloadOptions& options) {
+  const std::string text = imports::read_unpacked(options.file);
+  return read_step(imports::read_chakra({options.file, text}, *options.ranks));
+}
+
+ReadStep read_nsys(const ImportWorkloadOptions& options) {
+  std::vector<Bytes> bytes;
+  for (const std::string& size : options.bytes) bytes.push_back(parse_bytes(size));
+  return read_step(imports::read_nsys(options.file, {.step = options.step,
+                                                     .bytes = std::move(bytes),
+                                                     .ranks = *options.ranks,
+                                                     .pid = options.pid}));
+}
+
+// Who reads each format; recordings are read by imports::load_job.
+struct Reader {
+  imports::Format format;
+  std::variant<std::monostate, ReadsLog, ReadsStep> read;
+};
+constexpr std::array<Reader, kWordCount<imports::Format>> kReaders = {
+    Reader{imports::Format::NcclTests, read_nccl_tests},
+    Reader{imports::Format::NcclInspector, read_plain<imports::read_nccl_inspector>},
+    Reader{imports::Format::FlightRecorder, read_plain<imports::read_flight_recorder>},
+    Reader{imports::Format::NcclLog, read_plain<imports::read_nccl_log>},
+    Reader{imports::Format::HorovodTimeline, read_horovod_timeline},
+    Reader{imports::Format::Chakra, read_chakra},
+    Reader{imports::Format::Nsys, read_nsys},
+    Reader{imports::Format::Hlo,
+           [](const ImportWorkloadOptions& o) { return read_hlo_step(o.file); }},
+    Reader{imports::Format::Kineto, {}},
+};
+static_assert(std::ranges::equal(kReaders, kAllOf<imports::Format>, {}, &Reader::format),
+              "each format once, in their order");
+
+const std::variant<std::monostate, ReadsLog, ReadsStep>& reader_of(imports::Format format) {
+  return kReaders[static_cast<std::size_t>(format)].read;
+}
+
+imports::CollectiveLog read_log(imports::Format format, const ImportClusterOptions& options) {
   std::vector<std::string> texts;
   for (const std::string& file : options.files) texts.push_back(imports::read_unpacked(file));
   std::vector<imports::Source> sources;
   for (std::size_t i = 0; i < texts.size(); ++i) sources.push_back({options.files[i], texts[i]});
-  switch (options.format) {
-    case CollectiveFormat::NcclTests:
-      return imports::read_nccl_tests(sources, nccl_tests_options(options));
-    case CollectiveFormat::NcclInspector:
-      return imports::read_nccl_inspector(sources);
-    case CollectiveFormat::FlightRecorder:
-      return imports::read_flight_recorder(sources);
-    case CollectiveFormat::NcclLog:
-      return imports::read_nccl_log(sources);
-  }
-  return {};
-}
-
-std::string_view word_of(CollectiveFormat format) {
-  switch (format) {
-    case CollectiveFormat::NcclTests:
-      return "nccl-tests";
-    case CollectiveFormat::NcclInspector:
-      return "nccl-inspector";
-    case CollectiveFormat::FlightRecorder:
-      return "flight-recorder";
-    case CollectiveFormat::NcclLog:
-      return "nccl-log";
-  }
-  return "";
-}
-
-std::string_view word_of(StepFormat format) {
-  switch (format) {
-    case StepFormat::HorovodTimeline:
-      return "horovod-timeline";
-    case StepFormat::Chakra:
-      return "chakra";
-    case StepFormat::Nsys:
-      return "nsys";
-  }
-  return "";
+  return std::get<ReadsLog>(reader_of(format))(sources, options);
 }
 
 bool has_table(const models::Cluster& cluster, const models::CollectiveSeries& series) {
@@ -181,37 +211,13 @@ std::string names_of(const std::vector<std::string>& files) {
 }
 
 // Asked for only where the file can be one of the format.
-void require_ranks(const ImportStepOptions& options) {
-  if (options.ranks) return;
-  const std::string format(word_of(options.format));
+void require_ranks(imports::Format format, const ImportWorkloadOptions& options) {
+  if (options.ranks || imports::row_of(format).says_ranks != imports::SaysRanks::No) return;
   const std::string way = imports::way_on(options.file, format);
   throw InputError(!way.empty() ? way
-                                : "import " + format +
+                                : "import " + std::string(to_string(format)) +
                                       ": the file does not hold the number of ranks; say it with "
                                       "--ranks");
-}
-
-imports::ImportedStep read_step(const ImportStepOptions& options) {
-  switch (options.format) {
-    case StepFormat::HorovodTimeline: {
-      const std::string text = imports::read_unpacked(options.file);
-      return imports::read_horovod_timeline({options.file, text}, options.ranks);
-    }
-    case StepFormat::Chakra: {
-      const std::string text = imports::read_unpacked(options.file);
-      return imports::read_chakra({options.file, text}, *options.ranks);
-    }
-    case StepFormat::Nsys: {
-      std::vector<Bytes> bytes;
-      for (const std::string& size : options.bytes) bytes.push_back(parse_bytes(size));
-      return imports::nsys_step(
-          imports::read_nsys(options.file, {}),
-          {.step = options.step,
-           .pid = options.pid,
-           .all_reduces = {.bytes = std::move(bytes), .ranks = options.ranks}});
-    }
-  }
-  return {};
 }
 
 void print_cluster(const imports::CollectiveLog& log, const imports::ClusterOptions& wanted,
@@ -225,16 +231,17 @@ void print_cluster(const imports::CollectiveLog& log, const imports::ClusterOpti
 }  // namespace
 
 void refuse_as(const std::string& error, const std::vector<std::string>& files,
-               std::string_view format) {
+               imports::Format format) {
   for (const std::string& file : files) {
     const std::string way = imports::way_on(file, format);
     if (way.empty()) continue;
-    throw InputError(way + "; read as " + std::string(format) + ": " + error);
+    throw InputError(way + "; read as " + std::string(to_string(format)) + ": " + error);
   }
   throw InputError(error);
 }
 
-void import_collectives(const ImportCollectivesOptions& options, std::ostream& out) {
+void import_cluster(imports::Format format, const ImportClusterOptions& options,
+                    std::ostream& out) {
   std::vector<NamedFile> inputs;
   for (const std::string& file : options.files) inputs.push_back({"input", file});
   inputs.push_back(cluster_file(options.over, options.data_dir));
@@ -248,8 +255,8 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
   if (!options.over.empty()) {
     wanted.prior = predict::load_cluster(options.over, options.data_dir);
   }
-  const auto read = attempt([&] { return read_log(options); });
-  if (!read) refuse_as(read.error, options.files, word_of(options.format));
+  const auto read = attempt([&] { return read_log(format, options); });
+  if (!read) refuse_as(read.error, options.files, format);
   const imports::CollectiveLog& log = *read.value;
   if (replaces_report(product)) return print_cluster(log, wanted, product, out);
   out << log.tool << imports::library_in_words(log)
@@ -294,25 +301,27 @@ void import_collectives(const ImportCollectivesOptions& options, std::ostream& o
   }
 }
 
-void import_step(const ImportStepOptions& options, std::ostream& out) {
+void import_workload(imports::Format format, const ImportWorkloadOptions& options,
+                     std::ostream& out) {
   const DocumentOptions product = product_of(options.output, options.json);
   require_outputs({document_file(product)}, {{"input", options.file}});
-  if (options.format == StepFormat::Chakra) require_ranks(options);
-  const auto read = attempt([&] { return read_step(options); });
-  if (!read) refuse_as(read.error, {options.file}, word_of(options.format));
-  const imports::ImportedStep& step = *read.value;
-  put_document(
-      product, [&step] { return imports::profile_to_json(step); }, out);
+  require_ranks(format, options);
+  const auto read = attempt([&] { return std::get<ReadsStep>(reader_of(format))(options); });
+  if (!read) refuse_as(read.error, {options.file}, format);
+  const ReadStep& step = *read.value;
+  put_document(product, step.workload, out);
   if (replaces_report(product)) return;
   out << step.what << '\n';
   print_lines(out, "  ", step.read);
   print_lines(out, "  left out: ", step.left_out);
+  if (step.report) step.report(out);
   if (options.output.empty()) {
     out << "nothing written; -o FILE writes the workload file\n";
     return;
   }
-  out << options.output << ": workload \"" << step.profile.name << "\", " << step.profile.world_size
-      << " ranks; use it with --workload " << options.output << '\n';
+  out << options.output << ": workload \"" << step.name << "\", " << counted(step.ranks, "rank")
+      << "; use it with --workload " << options.output
+      << (step.has_machine ? "" : " --cluster CLUSTER") << '\n';
 }
 
 }  // namespace dovetail::cli

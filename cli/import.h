@@ -1,22 +1,21 @@
-// dovetail import: other programs' files to cluster and workload files. One subcommand per format.
+// dovetail import: other programs' files to cluster and workload files. One subcommand per format, one function per product.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <ostream>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "recordings/formats.h"
 
 namespace dovetail::cli {
 
-// Formats that hold collectives by size; the result is a cluster file.
-enum class CollectiveFormat { NcclTests, NcclInspector, FlightRecorder, NcclLog };
-
-struct ImportCollectivesOptions {
-  CollectiveFormat format = CollectiveFormat::NcclTests;
+// Of formats that hold collectives by size; the result is a cluster file.
+struct ImportClusterOptions {
   std::vector<std::string> files;
   std::string output;                      // cluster file; empty: only print; "-": standard output
   bool json = false;                       // likewise
@@ -31,13 +30,11 @@ struct ImportCollectivesOptions {
 };
 
 // Prints what was read, what was left out and the tables, and writes the cluster file.
-void import_collectives(const ImportCollectivesOptions& options, std::ostream& out);
+// REQUIRES here and below: a format of that product.
+void import_cluster(imports::Format format, const ImportClusterOptions& options, std::ostream& out);
 
-// Formats that hold whole steps; the result is a workload file.
-enum class StepFormat { HorovodTimeline, Chakra, Nsys };
-
-struct ImportStepOptions {
-  StepFormat format = StepFormat::HorovodTimeline;
+// Of formats that hold a step; the result is a workload file.
+struct ImportWorkloadOptions {
   std::string file;
   std::string output;                 // workload file; empty: only print; "-": standard output
   bool json = false;                  // likewise
@@ -48,19 +45,40 @@ struct ImportStepOptions {
 };
 
 // Prints what was read and left out, and writes the workload file.
-void import_step(const ImportStepOptions& options, std::ostream& out);
+void import_workload(imports::Format format, const ImportWorkloadOptions& options,
+                     std::ostream& out);
 
-struct ImportHloOptions {
-  std::string file;
-  std::string output;  // workload file; empty: only print; "-": standard output
-  bool json = false;   // likewise
+// A step as its reader found it.
+struct ReadStep {
+  std::string what;                         // where it comes from and what it could not know
+  std::vector<std::string> read, left_out;  // one line each
+  std::string name;                         // of the workload
+  std::int64_t ranks = 1;
+  bool has_machine = true;                    // the workload file has times of collectives
+  std::function<std::string()> workload;      // the file
+  std::function<void(std::ostream&)> report;  // what else is printed of it; may be empty
 };
 
-// Prints the collectives of a compiled step and what became of them, and writes it as a workload file. import_hlo.cc.
-void import_hlo(const ImportHloOptions& options, std::ostream& out);
+// A module of XLA, with a report of its collectives and what became of them. import_hlo.cc.
+ReadStep read_hlo_step(const std::string& file);
+
+// Of formats that hold everything a profiler recorded, one file or one of each rank; the result is a workload file.
+struct ImportRecordingOptions {
+  std::vector<std::string> files;
+  std::vector<std::string> collective_patterns;
+  std::string step;        // name of the annotations around steps
+  std::string output;      // workload file
+  std::string name;        // of the workload; empty: the output's, without its ending
+  std::string parameters;  // file with the names of parameters
+  bool json = false;       // the figures as JSON
+  std::string data_dir;    // of the shipped machines
+};
+
+// Prints figures and buckets of the steps, and writes the workload file. import_recording.cc.
+void import_recording(const ImportRecordingOptions& options, std::ostream& out);
 
 // Of files that were refused as ones of `format`: what they look like and the way on, where that can be told, come first.
 [[noreturn]] void refuse_as(const std::string& error, const std::vector<std::string>& files,
-                            std::string_view format);
+                            imports::Format format);
 
 }  // namespace dovetail::cli

@@ -11,11 +11,11 @@
 
 namespace dovetail::cli {
 
-// Alive while the parser writes to it; one entry per format.
+// Alive while the parser writes to it: those of the one format that is named, by its product.
 struct ImportOptions {
-  ImportCollectivesOptions nccl_tests, nccl_inspector, flight_recorder, nccl_log;
-  ImportStepOptions horovod_timeline, chakra, nsys;
-  ImportHloOptions hlo;
+  ImportClusterOptions cluster;
+  ImportWorkloadOptions workload;
+  ImportRecordingOptions recording;
 };
 
 // Adds the subcommand with its formats; `action` is set when one of them was parsed.

@@ -1,4 +1,4 @@
-// `dovetail import hlo`: turns a module of XLA into a workload, and prints its collectives as XLA combined them.
+// What `dovetail import hlo` finds in a module of XLA: a workload, and its collectives as XLA combined them.
 //
 //   collectives, in the order of the module
 //   name            kind        type  parts       size  devices          what
@@ -9,13 +9,8 @@
 #include <cstddef>
 #include <span>
 
-#include "base/attempt.h"
-#include "base/count.h"
 #include "base/error.h"
-#include "base/file.h"
-#include "cli/document.h"
 #include "cli/import.h"
-#include "cli/outputs.h"
 #include "cli/text.h"
 #include "recordings/byte_source.h"
 #include "recordings/hlo/hlo.h"
@@ -62,28 +57,18 @@ void print_collectives(std::ostream& out, const std::vector<imports::HloCollecti
 
 }  // namespace
 
-void import_hlo(const ImportHloOptions& options, std::ostream& out) {
-  const DocumentOptions product = product_of(options.output, options.json);
-  require_outputs({document_file(product)}, {{"input", options.file}});
-  const std::string text = imports::read_unpacked(options.file);
-  auto read = attempt([&] { return imports::read_hlo({options.file, text}); });
-  if (!read) refuse_as(read.error, {options.file}, "hlo");
-  imports::ImportedHlo& step = *read.value;
-  if (step.program.ops.empty()) throw InputError(options.file + ": a module that computes nothing");
-  put_document(
-      product, [&step] { return schedule::program_to_json(step.program); }, out);
-  if (replaces_report(product)) return;
-  out << step.what << '\n';
-  for (const std::string& line : step.read) out << "  " << line << '\n';
-  for (const std::string& line : step.left_out) out << "  left out: " << line << '\n';
-  print_collectives(out, step.collectives);
-  if (options.output.empty()) {
-    out << "nothing written; -o FILE writes the workload file\n";
-    return;
-  }
-  out << options.output << ": workload \"" << step.program.name << "\", "
-      << counted(step.program.world_size, "rank") << "; use it with --workload " << options.output
-      << " --cluster CLUSTER\n";
+ReadStep read_hlo_step(const std::string& file) {
+  const std::string text = imports::read_unpacked(file);
+  const imports::ImportedHlo step = imports::read_hlo({file, text});
+  if (step.program.ops.empty()) throw InputError(file + ": a module that computes nothing");
+  return {.what = step.what,
+          .read = step.read,
+          .left_out = step.left_out,
+          .name = step.program.name,
+          .ranks = step.program.world_size,
+          .has_machine = false,
+          .workload = [program = step.program] { return schedule::program_to_json(program); },
+          .report = [all = step.collectives](std::ostream& out) { print_collectives(out, all); }};
 }
 
 }  // namespace dovetail::cli

@@ -341,9 +341,8 @@ std::optional<Shown> shown_list(const ShowOptions& options) {
 
 // By the schema that the file names.
 Shown shown_file(const ShowOptions& options) {
-  const std::string format = imports::guess_format_of_file(options.what);
-  if (!format.empty()) {
-    throw InputError(options.what + ": dovetail import " + format + " " + options.what +
+  if (const auto format = imports::guess_format_of_file(options.what)) {
+    throw InputError(options.what + ": " + imports::import_command(*format, options.what) +
                      " shows what it holds");
   }
   const std::string text = read_file(options.what);

@@ -1,4 +1,4 @@
-// Binds the flags of `dovetail diagnose` and `dovetail import kineto`.
+// Binds the flags of `dovetail diagnose`, and those that name traces.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/trace_flags.h"
@@ -6,10 +6,9 @@
 #include "cli/common_flags.h"
 
 namespace dovetail::cli {
-namespace {
 
-void bind_files(CLI::App& command, std::vector<std::string>& files,
-                std::vector<std::string>& patterns, std::string& step) {
+void bind_traces(CLI::App& command, std::vector<std::string>& files,
+                 std::vector<std::string>& patterns, std::string& step) {
   command
       .add_option("files", files,
                   "traces (.json, .json.gz): one rank's, or one of each rank; or a folder of them")
@@ -24,7 +23,7 @@ void bind_files(CLI::App& command, std::vector<std::string>& files,
 void bind_diagnose(CLI::App& app, DiagnoseOptions& options, Action& action) {
   CLI::App& command =
       *app.add_subcommand("diagnose", "why a step is slow, from PyTorch profiler traces");
-  bind_files(command, options.files, options.collective_patterns, options.step);
+  bind_traces(command, options.files, options.collective_patterns, options.step);
   command.add_option("--framework", options.framework,
                      "whose settings: torch (default), fsdp, megatron, deepspeed, horovod, xla");
   command.add_option("--unprofiled-step", options.unprofiled_step,
@@ -41,32 +40,6 @@ void bind_diagnose(CLI::App& app, DiagnoseOptions& options, Action& action) {
       "  dovetail diagnose rank0.json.gz\n"
       "  dovetail diagnose trace/rank*.json.gz --framework megatron --trace why.json");
   bind_action(command, options, action, diagnose);
-}
-
-void bind_kineto(CLI::App& app, ImportKinetoOptions& options, Action& action) {
-  CLI::App& format = *app.get_subcommand("import")->add_subcommand(
-      "kineto", "PyTorch profiler traces to a workload file");
-  bind_files(format, options.files, options.collective_patterns, options.step);
-  bind_output(format, options.output,
-              "workload file to write (default: only print); - for standard output");
-  format.add_option("--name", options.name, "of the workload (default: the file's)");
-  format.add_option("--parameters", options.parameters,
-                    "the model's parameters in the order of definition, NAME and shape a line "
-                    "each: names the gradients by order and size");
-  format.add_flag("--json", options.json, "all figures, machine-readable");
-  options.data_dir = data_dir();
-  format.footer(
-      "Examples:\n"
-      "  dovetail import kineto rank0.json.gz -o step.json\n"
-      "  dovetail explore --workload step.json");
-  bind_action(format, options, action, import_kineto);
-}
-
-}  // namespace
-
-void bind_trace_commands(CLI::App& app, TraceCommandOptions& options, Action& action) {
-  bind_diagnose(app, options.diagnose, action);
-  bind_kineto(app, options.import, action);
 }
 
 }  // namespace dovetail::cli

@@ -1,5 +1,4 @@
-// Guesses the format of a file from its first bytes by words that only this format has; the order
-// of the table decides where a file could be two things.
+// Guesses the format of a file from its first bytes by words that only this format has.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "recordings/guess.h"
@@ -17,26 +16,6 @@ namespace dovetail::imports {
 namespace {
 
 constexpr std::size_t kLookedAt = std::size_t{1} << 16;
-
-struct Mark {
-  std::string_view word;
-  const char* format;
-};
-
-// In this order: a log of nccl-tests may hold NCCL's own lines, a Kineto trace may name anything.
-constexpr std::array kMarks = {
-    Mark{"NEGOTIATE_ALLREDUCE", "horovod-timeline"},
-    Mark{"\"traceEvents\"", "kineto"},
-    Mark{"\"coll_perf\"", "nccl-inspector"},
-    Mark{"\"dump_stats\"", "nccl-inspector"},
-    Mark{"\"pg_config\"", "flight-recorder"},
-    Mark{"nThread ", "nccl-tests"},
-    Mark{"algbw", "nccl-tests"},
-    Mark{"\"alg_bw\"", "nccl-tests"},
-    Mark{"NCCL INFO", "nccl-log"},
-    Mark{"\"workload_graph\"", "chakra"},
-    Mark{"HloModule ", "hlo"},
-};
 
 // Files of programs near by that no format reads, and what to give instead.
 struct Unread {
@@ -138,18 +117,15 @@ std::string head_if_readable(const std::string& path) {
 }
 
 // The way from a file of another program to where a plan or a trace is expected.
-std::string way_from(const std::string& format, const std::string& path, FileKind expected) {
-  if (format == "kineto") {
-    return "a profiler's trace: dovetail diagnose " + path + ", or dovetail import kineto " + path +
-           " -o step.json and dovetail plan --workload step.json";
+std::string way_from(Format format, const std::string& path, FileKind expected) {
+  if (is_recording(format)) {
+    return "a profiler's trace: dovetail diagnose " + path + ", or " +
+           import_to_file(format, path) + " and dovetail plan --workload step.json";
   }
-  const bool is_step = format == "horovod-timeline" || format == "chakra" || format == "nsys";
-  const std::string product = is_step ? "step.json" : "cluster.json";
-  return "what dovetail import reads: dovetail import " + format + " " + path + " -o " + product +
-         (expected == FileKind::Trace && !is_step ? " and compare two of these" : "");
+  const bool is_half = expected == FileKind::Trace && row_of(format).product == Product::Cluster;
+  return "what dovetail import reads: " + import_to_file(format, path) +
+         (is_half ? " and compare two of these" : "");
 }
-
-constexpr const char* kAlsoForNsys = " --step NVTX_RANGE --bytes SIZE,... --ranks N";
 
 // Its own report, by the file's name (the format is not public), or its exports as JSON lines, HDF5 and Arrow.
 bool is_report_of_nsys(const std::string& path, std::string_view head) {
@@ -163,16 +139,21 @@ bool is_report_of_nsys(const std::string& path, std::string_view head) {
 
 }  // namespace
 
-std::string guess_format(std::string_view text) {
+std::optional<Format> guess_format(std::string_view text) {
   const std::string_view head = text.substr(0, kLookedAt);
-  if (head.starts_with("SQLite format 3")) return "nsys";
-  for (const Mark& mark : kMarks) {
-    if (head.find(mark.word) != std::string_view::npos) return mark.format;
+  const auto has = [head](std::string_view mark) {
+    return !mark.empty() && head.find(mark) != std::string_view::npos;
+  };
+  for (const FormatRow& row : formats()) {
+    const bool begins = !row.beginning.empty() && head.starts_with(row.beginning);
+    if (begins || std::ranges::any_of(row.marks, has)) return row.format;
   }
-  return "";
+  return std::nullopt;
 }
 
-std::string guess_format_of_file(const std::string& path) { return guess_format(head_of(path)); }
+std::optional<Format> guess_format_of_file(const std::string& path) {
+  return guess_format(head_of(path));
+}
 
 bool is_cluster_file(const std::string& path) {
   const std::string head = head_if_readable(path);
@@ -188,31 +169,29 @@ std::string wrong_kind(const std::string& path, FileKind expected) {
     if (serves(*own, expected)) return "";
     return path + ": " + std::string(own->what) + is_no + std::string(own->way) + path;
   }
-  const std::string format = guess_format(head);
+  const std::optional<Format> format = guess_format(head);
+  if (!format) return "";
   const bool may_be = expected == FileKind::Workload || expected == FileKind::Cluster ||
                       expected == FileKind::Foreign ||
-                      (expected == FileKind::Trace && format == "kineto");
-  if (format.empty() || may_be) return "";
+                      (expected == FileKind::Trace && is_recording(*format));
+  if (may_be) return "";
   return path + ": no " + std::string(name_of(expected)).substr(2) + ", but " +
-         way_from(format, path, expected);
+         way_from(*format, path, expected);
 }
 
-std::string way_on(const std::string& path, std::string_view format) {
+std::string way_on(const std::string& path, Format format) {
   const std::string head = head_of(path);
-  const std::string other = guess_format(head);
-  if (!other.empty()) {
-    if (other == format) return "";
-    return path + " looks like " + other + ": dovetail import " + other + " " + path +
-           (other == "nsys"     ? kAlsoForNsys
-            : other == "chakra" ? " --ranks N"
-                                : "");
+  if (const std::optional<Format> other = guess_format(head)) {
+    if (*other == format) return "";
+    return path + " looks like " + std::string(to_string(*other)) + ": " +
+           import_command(*other, path);
   }
   if (is_report_of_nsys(path, head)) {
     const std::string sqlite = std::filesystem::path(path).stem().string() + ".sqlite";
     return path +
            " is of Nsight Systems, of which the SQLite export is read: nsys export --type=sqlite "
            "-o " +
-           sqlite + " REPORT.nsys-rep, then dovetail import nsys " + sqlite + kAlsoForNsys +
+           sqlite + " REPORT.nsys-rep, then " + import_command(Format::Nsys, sqlite) +
            "; what a step waits for, dovetail diagnose finds in traces of torch.profiler";
   }
   for (const Unread& unread : kUnread) {

@@ -4,19 +4,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "recordings/formats.h"
+
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace dovetail::imports {
 
-// "nccl-tests", "nccl-log", "kineto", ...; "" where it looks like none of them. Looks at the first 64 KiB.
-std::string guess_format(std::string_view text);
+// Nothing where it looks like none of them. Looks at the first 64 KiB.
+std::optional<Format> guess_format(std::string_view text);
+// Of a file, unpacked where it is gzip. Throws InputError where it cannot be read.
+std::optional<Format> guess_format_of_file(const std::string& path);
 
-// Where a file that is refused as one of `format` ("kineto") looks like another: which, and the way on from there. "" where
+// Where a file that is refused as one of `format` looks like another: which, and the way on from there. "" where
 // there is nothing to say. Files that no format reads are named, too, with what to give instead.
-//   "run.sqlite looks like nsys: dovetail import nsys run.sqlite --ranks N"
+//   "run.sqlite looks like nsys: dovetail import nsys run.sqlite --step NVTX_RANGE --bytes SIZE,... --ranks N"
 // Throws InputError where it cannot be read.
-std::string way_on(const std::string& path, std::string_view format);
+std::string way_on(const std::string& path, Format format);
 
 // What a command reads a file as.
 enum class FileKind { Workload, Cluster, Plan, Trace, Foreign };  // Foreign: of another program
@@ -28,8 +33,5 @@ std::string wrong_kind(const std::string& path, FileKind expected);
 
 // Whether it says of itself that it is a cluster of this tool.
 bool is_cluster_file(const std::string& path);
-
-// Of a file, unpacked where it is gzip. Throws InputError where it cannot be read.
-std::string guess_format_of_file(const std::string& path);
 
 }  // namespace dovetail::imports

@@ -6,6 +6,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
 #include "base/file.h"
+#include "recordings/formats.h"
+#include "recordings/guess.h"
 #include "tests/fuzz/readers.h"
 #include "tests/fuzz/token_mutator.h"
 #include "tests/support/cases.h"
@@ -23,6 +25,8 @@ namespace dovetail {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::Contains;
+using ::testing::Field;
 
 constexpr std::size_t kCut = 97 * (testing::kHasSanitizer ? 4 : 1);
 constexpr std::size_t kMostCuts = 256 / (testing::kHasSanitizer ? 4 : 1);  // of a file
@@ -70,7 +74,8 @@ TEST_P(CorpusTest, ReadsOrRefusesEveryFileWholeAndCutOff) {
 TEST_P(CorpusTest, ReadsOrRefusesEveryFileWithOtherTokens) {
   constexpr auto kSeeds = testing::few_cases<std::uint64_t>(100);
   // A trace that is read is diagnosed, too, with a search over its buckets: that takes ten times as long as to read it.
-  const std::uint64_t seeds = std::string_view(GetParam().name) == "kineto" ? kSeeds / 3 : kSeeds;
+  const std::uint64_t seeds =
+      GetParam().name == to_string(imports::Format::Kineto) ? kSeeds / 3 : kSeeds;
   std::size_t accepted = 0;
   std::size_t changed = 0;
   for (const std::string& file : files_of(GetParam().name)) {
@@ -93,6 +98,29 @@ INSTANTIATE_TEST_SUITE_P(Readers, CorpusTest,
                            std::erase(name, '-');
                            return name;
                          });
+
+// What dovetail import takes is fuzzed, all of it.
+TEST(FuzzedReadersTest, ReadEveryFormatOfImport) {
+  for (const imports::Format format : kAllOf<imports::Format>) {
+#ifndef DOVETAIL_SQLITE
+    if (format == imports::Format::Nsys) continue;  // no reader in this build
+#endif
+    EXPECT_THAT(fuzzed_readers(), Contains(Field(&FuzzedReader::name, to_string(format))));
+  }
+}
+
+// The kept files of a format are told to be of it, or of none: some are cut off, and Chakra's protobuf has no mark.
+TEST(FuzzedReadersTest, HaveFilesThatAreKnownByTheirMarks) {
+  for (const imports::Format format : kAllOf<imports::Format>) {
+    std::size_t known = 0;
+    for (const std::string& file : files_of(to_string(format))) {
+      const auto guessed = imports::guess_format_of_file(file);
+      EXPECT_EQ(guessed.value_or(format), format) << file;
+      known += guessed ? 1 : 0;
+    }
+    EXPECT_GT(known, 0u) << to_string(format);
+  }
+}
 
 }  // namespace
 }  // namespace dovetail

@@ -21,6 +21,7 @@
 #include "recordings/chakra.h"
 #include "recordings/diagnose/diagnosis.h"
 #include "recordings/diagnose/workload.h"
+#include "recordings/formats.h"
 #include "recordings/formats/nsys_step.h"
 #include "recordings/guess.h"
 #include "recordings/hlo/hlo.h"
@@ -47,6 +48,8 @@
 
 namespace dovetail {
 namespace {
+
+using imports::Format;
 
 void read_program(std::string_view text) {
   const schedule::Program program = schedule::parse_program("f", text);
@@ -270,17 +273,17 @@ constexpr std::array kReaders = {
     FuzzedReader{"profile", read_profile},
     FuzzedReader{"cluster-plan", plan_on_cluster},
     FuzzedReader{"profile-plan", plan_profile},
-    FuzzedReader{"nccl-tests", read_log<read_nccl_tests>},
-    FuzzedReader{"nccl-inspector", read_log<imports::read_nccl_inspector>},
-    FuzzedReader{"flight-recorder", read_log<imports::read_flight_recorder>},
-    FuzzedReader{"nccl-log", read_log<imports::read_nccl_log>},
-    FuzzedReader{"horovod-timeline", read_horovod_timeline},
-    FuzzedReader{"chakra", read_chakra},
-    FuzzedReader{"hlo", read_hlo},
+    FuzzedReader{to_string(Format::NcclTests), read_log<read_nccl_tests>},
+    FuzzedReader{to_string(Format::NcclInspector), read_log<imports::read_nccl_inspector>},
+    FuzzedReader{to_string(Format::FlightRecorder), read_log<imports::read_flight_recorder>},
+    FuzzedReader{to_string(Format::NcclLog), read_log<imports::read_nccl_log>},
+    FuzzedReader{to_string(Format::HorovodTimeline), read_horovod_timeline},
+    FuzzedReader{to_string(Format::Chakra), read_chakra},
+    FuzzedReader{to_string(Format::Hlo), read_hlo},
 #ifdef DOVETAIL_SQLITE
-    FuzzedReader{"nsys", read_nsys},
+    FuzzedReader{to_string(Format::Nsys), read_nsys},
 #endif
-    FuzzedReader{"kineto", read_kineto},
+    FuzzedReader{to_string(Format::Kineto), read_kineto},
     FuzzedReader{"parameters", read_parameters},
     FuzzedReader{"torchtitan", read_torchtitan},
     FuzzedReader{"megatron", read_megatron},

@@ -1,5 +1,4 @@
-// `dovetail import kineto`: turns traces of PyTorch's profiler into a workload, and prints what
-// was found in them.
+// `dovetail import` of recordings: turns what a profiler recorded into a workload, and prints what was found in it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
@@ -9,6 +8,7 @@
 #include "base/file.h"
 #include "cli/diagnose.h"
 #include "cli/diagnose_json.h"
+#include "cli/import.h"
 #include "cli/outputs.h"
 #include "cli/text.h"
 #include "cli/trace_groups.h"
@@ -86,7 +86,7 @@ void print_buckets(std::ostream& out, const RankTrace& rank) {
                buckets));
 }
 
-std::string workload_name(const ImportKinetoOptions& options) {
+std::string workload_name(const ImportRecordingOptions& options) {
   if (!options.name.empty()) return options.name;
   if (options.output.empty() || options.output == "-") return "step";
   return std::filesystem::path(options.output).stem().string();
@@ -122,7 +122,7 @@ diagnose::TracedWorkload workload_of(const JobTrace& job, const std::string& nam
 
 }  // namespace
 
-void import_kineto(const ImportKinetoOptions& options, std::ostream& out) {
+void import_recording(const ImportRecordingOptions& options, std::ostream& out) {
   if (!options.parameters.empty() && options.output.empty()) {
     throw InputError(
         "import kineto: --parameters names the gradients of the workload: give -o FILE, too");
