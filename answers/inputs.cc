@@ -51,8 +51,6 @@ std::int64_t reduction_ranks(const schedule::Program& program) {
 
 // Where the file is what dovetail import reads: says with which command.
 void hint_at_import(const std::string& name, const std::string& what) {
-  std::error_code unreadable;
-  if (!std::filesystem::is_regular_file(name, unreadable)) return;
   const std::optional<imports::Format> format = imports::guess_format_of_file(name);
   if (!format) return;
   throw InputError(name + ": no " + what + " file, but what dovetail import reads: " +

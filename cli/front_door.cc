@@ -16,7 +16,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <iostream>
 #include <string>
 #include <string_view>
@@ -155,8 +154,6 @@ void bind_all(CLI::App& app, AllOptions& options, Action& action) {
 std::vector<std::string> with_format(std::vector<std::string> words) {
   if (words.size() < 2 || words.front() != "import" || words[1].starts_with('-')) return words;
   if (word_to<imports::Format>(words[1])) return words;
-  std::error_code unreadable;
-  if (!std::filesystem::is_regular_file(words[1], unreadable)) return words;
   const auto format = imports::guess_format_of_file(words[1]);
   if (format) words.insert(words.begin() + 1, std::string(to_string(*format)));
   return words;

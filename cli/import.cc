@@ -32,6 +32,7 @@
 #include "recordings/horovod_timeline.h"
 #include "recordings/nsys.h"
 #include "recordings/text.h"
+#include "schedule/program_json.h"
 
 namespace dovetail::cli {
 namespace {
@@ -44,12 +45,13 @@ std::optional<Collective> collective_named(const std::string& word) {
   throw InputError("--collective \"" + word + "\": expected " + word_list<Collective>());
 }
 
-using ReadsLog = imports::CollectiveLog (*)(std::span<const imports::Source>,
-                                            const ImportClusterOptions&);
+// A step in the form that its reader gives: both have `what`, `read` and `left_out`.
+using ReadStep = std::variant<imports::ImportedStep, imports::ImportedHlo>;
 using ReadsStep = ReadStep (*)(const ImportWorkloadOptions&);
+using Sources = std::span<const imports::Source>;
+using ReadsLog = imports::CollectiveLog (*)(Sources, const ImportClusterOptions&);
 
-imports::CollectiveLog read_nccl_tests(std::span<const imports::Source> files,
-                                       const ImportClusterOptions& options) {
+imports::CollectiveLog read_nccl_tests(Sources files, const ImportClusterOptions& options) {
   return imports::read_nccl_tests(
       files,
       {.buffers = options.out_of_place ? imports::Buffers::OutOfPlace : imports::Buffers::InPlace,
@@ -58,63 +60,56 @@ imports::CollectiveLog read_nccl_tests(std::span<const imports::Source> files,
 }
 
 // Of a reader without options.
-template <imports::CollectiveLog (*kRead)(std::span<const imports::Source>)>
-imports::CollectiveLog read_plain(std::span<const imports::Source> files,
-                                  const ImportClusterOptions&) {
+template <imports::CollectiveLog (*kRead)(Sources)>
+imports::CollectiveLog read_plain(Sources files, const ImportClusterOptions&) {
   return kRead(files);
-}
-
-ReadStep read_step(const imports::ImportedStep& step) {
-  return {.what = step.what,
-          .read = step.read,
-          .left_out = step.left_out,
-          .name = step.profile.name,
-          .ranks = step.profile.world_size,
-          .workload = [step] { return imports::profile_to_json(step); },
-          .report = {}};
 }
 
 ReadStep read_horovod_timeline(const ImportWorkloadOptions& options) {
   const std::string text = imports::read_unpacked(options.file);
-  return read_step(imports::read_horovod_timeline({options.file, text}, options.ranks));
+  return imports::read_horovod_timeline({options.file, text}, options.ranks);
 }
 
 ReadStep read_chakra(const ImportWorkloadOptions& options) {
   const std::string text = imports::read_unpacked(options.file);
-  return read_step(imports::read_chakra({options.file, text}, *options.ranks));
+  return imports::read_chakra({options.file, text}, *options.ranks);
 }
 
 ReadStep read_nsys(const ImportWorkloadOptions& options) {
   std::vector<Bytes> bytes;
   for (const std::string& size : options.bytes) bytes.push_back(parse_bytes(size));
-  return read_step(imports::read_nsys(options.file, {.step = options.step,
-                                                     .bytes = std::move(bytes),
-                                                     .ranks = *options.ranks,
-                                                     .pid = options.pid}));
+  return imports::read_nsys(options.file, {.step = options.step,
+                                           .bytes = std::move(bytes),
+                                           .ranks = *options.ranks,
+                                           .pid = options.pid});
+}
+
+ReadStep read_hlo(const ImportWorkloadOptions& options) {
+  const std::string text = imports::read_unpacked(options.file);
+  imports::ImportedHlo step = imports::read_hlo({options.file, text});
+  if (step.program.ops.empty()) throw InputError(options.file + ": a module that computes nothing");
+  return step;
 }
 
 // Who reads each format; recordings are read by imports::load_job.
-struct Reader {
-  imports::Format format;
-  std::variant<std::monostate, ReadsLog, ReadsStep> read;
-};
-constexpr std::array<Reader, kWordCount<imports::Format>> kReaders = {
-    Reader{imports::Format::NcclTests, read_nccl_tests},
-    Reader{imports::Format::NcclInspector, read_plain<imports::read_nccl_inspector>},
-    Reader{imports::Format::FlightRecorder, read_plain<imports::read_flight_recorder>},
-    Reader{imports::Format::NcclLog, read_plain<imports::read_nccl_log>},
-    Reader{imports::Format::HorovodTimeline, read_horovod_timeline},
-    Reader{imports::Format::Chakra, read_chakra},
-    Reader{imports::Format::Nsys, read_nsys},
-    Reader{imports::Format::Hlo,
-           [](const ImportWorkloadOptions& o) { return read_hlo_step(o.file); }},
-    Reader{imports::Format::Kineto, {}},
-};
-static_assert(std::ranges::equal(kReaders, kAllOf<imports::Format>, {}, &Reader::format),
+using Reader = std::variant<std::monostate, ReadsLog, ReadsStep>;
+constexpr std::array<std::pair<imports::Format, Reader>, kWordCount<imports::Format>> kReaders = {{
+    {imports::Format::NcclTests, read_nccl_tests},
+    {imports::Format::NcclInspector, read_plain<imports::read_nccl_inspector>},
+    {imports::Format::FlightRecorder, read_plain<imports::read_flight_recorder>},
+    {imports::Format::NcclLog, read_plain<imports::read_nccl_log>},
+    {imports::Format::HorovodTimeline, read_horovod_timeline},
+    {imports::Format::Chakra, read_chakra},
+    {imports::Format::Nsys, read_nsys},
+    {imports::Format::Hlo, read_hlo},
+    {imports::Format::Kineto, std::monostate()},
+}};
+static_assert(std::ranges::equal(kReaders, kAllOf<imports::Format>, {},
+                                 [](const auto& row) { return row.first; }),
               "each format once, in their order");
 
-const std::variant<std::monostate, ReadsLog, ReadsStep>& reader_of(imports::Format format) {
-  return kReaders[static_cast<std::size_t>(format)].read;
+const Reader& reader_of(imports::Format format) {
+  return kReaders[static_cast<std::size_t>(format)].second;
 }
 
 imports::CollectiveLog read_log(imports::Format format, const ImportClusterOptions& options) {
@@ -125,18 +120,15 @@ imports::CollectiveLog read_log(imports::Format format, const ImportClusterOptio
   return std::get<ReadsLog>(reader_of(format))(sources, options);
 }
 
-bool has_table(const models::Cluster& cluster, const models::CollectiveSeries& series) {
-  return std::ranges::any_of(cluster.collectives, [&](const models::CollectiveSeries& other) {
-    return other.collective == series.collective && other.ranks == series.ranks;
-  });
-}
-
 // What stands beside a measured table: the cluster of --over, else a shipped machine of that GPU.
 std::optional<models::Cluster> other_of(const models::CollectiveSeries& series,
                                         const std::optional<models::Cluster>& prior,
                                         const imports::CollectiveLog& log,
                                         const std::string& data_dir) {
-  if (prior && has_table(*prior, series)) return prior;
+  const auto is_same = [&series](const models::CollectiveSeries& other) {
+    return other.collective == series.collective && other.ranks == series.ranks;
+  };
+  if (prior && std::ranges::any_of(prior->collectives, is_same)) return prior;
   return imports::shipped_like(log.gpu, series, data_dir + "/clusters");
 }
 
@@ -218,6 +210,34 @@ void require_ranks(imports::Format format, const ImportWorkloadOptions& options)
                                 : "import " + std::string(to_string(format)) +
                                       ": the file does not hold the number of ranks; say it with "
                                       "--ranks");
+}
+
+const models::Profile& workload_in(const imports::ImportedStep& step) { return step.profile; }
+const schedule::Program& workload_in(const imports::ImportedHlo& step) { return step.program; }
+
+template <class Step>
+void put_step(const Step& step, const DocumentOptions& product, std::ostream& out) {
+  constexpr bool kIsModule = std::is_same_v<Step, imports::ImportedHlo>;
+  const auto text = [&step] {
+    if constexpr (kIsModule) {
+      return schedule::program_to_json(step.program);
+    } else {
+      return imports::profile_to_json(step);
+    }
+  };
+  put_document(product, text, out);
+  if (replaces_report(product)) return;
+  out << step.what << '\n';
+  print_lines(out, "  ", step.read);
+  print_lines(out, "  left out: ", step.left_out);
+  if constexpr (kIsModule) print_hlo_collectives(out, step.collectives);
+  if (product.output.empty()) {
+    out << "nothing written; -o FILE writes the workload file\n";
+    return;
+  }
+  out << product.output << ": workload \"" << workload_in(step).name << "\", "
+      << counted(workload_in(step).world_size, "rank") << "; use it with --workload "
+      << product.output << (kIsModule ? " --cluster CLUSTER\n" : "\n");
 }
 
 void print_cluster(const imports::CollectiveLog& log, const imports::ClusterOptions& wanted,
@@ -308,20 +328,7 @@ void import_workload(imports::Format format, const ImportWorkloadOptions& option
   require_ranks(format, options);
   const auto read = attempt([&] { return std::get<ReadsStep>(reader_of(format))(options); });
   if (!read) refuse_as(read.error, {options.file}, format);
-  const ReadStep& step = *read.value;
-  put_document(product, step.workload, out);
-  if (replaces_report(product)) return;
-  out << step.what << '\n';
-  print_lines(out, "  ", step.read);
-  print_lines(out, "  left out: ", step.left_out);
-  if (step.report) step.report(out);
-  if (options.output.empty()) {
-    out << "nothing written; -o FILE writes the workload file\n";
-    return;
-  }
-  out << options.output << ": workload \"" << step.name << "\", " << counted(step.ranks, "rank")
-      << "; use it with --workload " << options.output
-      << (step.has_machine ? "" : " --cluster CLUSTER") << '\n';
+  std::visit([&](const auto& step) { put_step(step, product, out); }, *read.value);
 }
 
 }  // namespace dovetail::cli

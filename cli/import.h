@@ -4,13 +4,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "recordings/formats.h"
+#include "recordings/hlo/hlo.h"
 
 namespace dovetail::cli {
 
@@ -48,19 +48,8 @@ struct ImportWorkloadOptions {
 void import_workload(imports::Format format, const ImportWorkloadOptions& options,
                      std::ostream& out);
 
-// A step as its reader found it.
-struct ReadStep {
-  std::string what;                         // where it comes from and what it could not know
-  std::vector<std::string> read, left_out;  // one line each
-  std::string name;                         // of the workload
-  std::int64_t ranks = 1;
-  bool has_machine = true;                    // the workload file has times of collectives
-  std::function<std::string()> workload;      // the file
-  std::function<void(std::ostream&)> report;  // what else is printed of it; may be empty
-};
-
-// A module of XLA, with a report of its collectives and what became of them. import_hlo.cc.
-ReadStep read_hlo_step(const std::string& file);
+// The collectives of a module as XLA combined them, and what became of them. import_hlo.cc.
+void print_hlo_collectives(std::ostream& out, const std::vector<imports::HloCollective>& all);
 
 // Of formats that hold everything a profiler recorded, one file or one of each rank; the result is a workload file.
 struct ImportRecordingOptions {

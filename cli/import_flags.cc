@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/import_flags.h"
 
+#include <functional>
+
 #include "cli/common_flags.h"
 #include "cli/trace_flags.h"
 
@@ -40,10 +42,7 @@ void bind_cluster_format(CLI::App& command, Format format, ImportClusterOptions&
     command.add_flag("--out-of-place", options.out_of_place,
                      "take these columns (default: in place)");
   }
-  bind_action(command, options, action,
-              [format](const ImportClusterOptions& given, std::ostream& out) {
-                import_cluster(format, given, out);
-              });
+  bind_action(command, options, action, std::bind_front(import_cluster, format));
 }
 
 void bind_workload_format(CLI::App& command, Format format, ImportWorkloadOptions& options,
@@ -65,10 +64,7 @@ void bind_workload_format(CLI::App& command, Format format, ImportWorkloadOption
         ->delimiter(',')
         ->required();
   }
-  bind_action(command, options, action,
-              [format](const ImportWorkloadOptions& given, std::ostream& out) {
-                import_workload(format, given, out);
-              });
+  bind_action(command, options, action, std::bind_front(import_workload, format));
 }
 
 void bind_recording_format(CLI::App& command, ImportRecordingOptions& options, Action& action) {
@@ -107,7 +103,7 @@ void bind_import(CLI::App& app, const std::string& data_dir, ImportOptions& opti
         bind_recording_format(bound, options.recording, action);
         break;
     }
-    bound.footer("Examples:\n" + std::string(row.examples));
+    bound.footer("Examples:" + std::string(row.examples));
   }
 }
 

@@ -1,4 +1,4 @@
-// What `dovetail import hlo` finds in a module of XLA: a workload, and its collectives as XLA combined them.
+// What `dovetail import hlo` prints of a module: its collectives as XLA combined them.
 //
 //   collectives, in the order of the module
 //   name            kind        type  parts       size  devices          what
@@ -9,12 +9,8 @@
 #include <cstddef>
 #include <span>
 
-#include "base/error.h"
 #include "cli/import.h"
 #include "cli/text.h"
-#include "recordings/byte_source.h"
-#include "recordings/hlo/hlo.h"
-#include "schedule/program_json.h"
 
 namespace dovetail::cli {
 namespace {
@@ -33,7 +29,9 @@ std::string group_text(const std::vector<std::vector<std::int64_t>>& groups) {
   return groups.size() > 1 ? text + " x " + std::to_string(groups.size()) : text;
 }
 
-void print_collectives(std::ostream& out, const std::vector<imports::HloCollective>& all) {
+}  // namespace
+
+void print_hlo_collectives(std::ostream& out, const std::vector<imports::HloCollective>& all) {
   if (all.empty()) return;
   out << "collectives, in the order of the module\n";
   using imports::HloCollective;
@@ -53,22 +51,6 @@ void print_collectives(std::ostream& out, const std::vector<imports::HloCollecti
             }}},
           std::span(all).first(std::min(all.size(), kMostRows))));
   if (all.size() > kMostRows) out << "and " << all.size() - kMostRows << " more\n";
-}
-
-}  // namespace
-
-ReadStep read_hlo_step(const std::string& file) {
-  const std::string text = imports::read_unpacked(file);
-  const imports::ImportedHlo step = imports::read_hlo({file, text});
-  if (step.program.ops.empty()) throw InputError(file + ": a module that computes nothing");
-  return {.what = step.what,
-          .read = step.read,
-          .left_out = step.left_out,
-          .name = step.program.name,
-          .ranks = step.program.world_size,
-          .has_machine = false,
-          .workload = [program = step.program] { return schedule::program_to_json(program); },
-          .report = [all = step.collectives](std::ostream& out) { print_collectives(out, all); }};
 }
 
 }  // namespace dovetail::cli

@@ -263,4 +263,17 @@ std::string read_unpacked(const std::string& path, std::size_t largest) {
   return text;
 }
 
+std::string head_of(const std::string& path) {
+  ByteSource source = ByteSource::file(path, {});
+  std::string head(kHeadOfFile, '\0');
+  std::size_t held = 0;
+  while (held < head.size()) {
+    const std::size_t size = source.read(std::span(head).subspan(held));
+    if (size == 0) break;
+    held += size;
+  }
+  head.resize(held);
+  return head;
+}
+
 }  // namespace dovetail::imports

@@ -62,4 +62,8 @@ class ByteSource {
 // unreadable, a gzip stream that is damaged or cut off, more than `largest` bytes, or text in UTF-16.
 std::string read_unpacked(const std::string& path, std::size_t largest = kLargestFile);
 
+// The first bytes of a file, unpacked where it is gzip, for who asks what it is. Throws InputError: unreadable.
+inline constexpr std::size_t kHeadOfFile = std::size_t{1} << 16;
+std::string head_of(const std::string& path);
+
 }  // namespace dovetail::imports

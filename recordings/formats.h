@@ -48,9 +48,9 @@ enum class SaysRanks : std::uint8_t { Yes, Mostly, No };
 struct FormatRow {
   Format format{};
   Product product{};
-  std::string_view what{};       // in one phrase
-  std::string_view beginning{};  // of every file of it, and of no other; "": there is none
+  std::string_view what{};                  // in one phrase
   std::array<std::string_view, 3> marks{};  // words that only its files have, "" where it has fewer
+  std::string_view beginning{};             // of each of its files, and of no other; "": none
   SaysRanks says_ranks = SaysRanks::Yes;
   std::string_view needs{};     // what else a file lacks: " --step NVTX_RANGE"
   std::string_view examples{};  // how to make a file and to import it, lines of its help

@@ -9,13 +9,10 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <span>
 #include <system_error>
 
 namespace dovetail::imports {
 namespace {
-
-constexpr std::size_t kLookedAt = std::size_t{1} << 16;
 
 // Files of programs near by that no format reads, and what to give instead.
 struct Unread {
@@ -30,45 +27,30 @@ constexpr std::array kUnread = {
         "and chakra_converter, dovetail import chakra STEP.et --ranks N"},
     Unread{"Job summary\n===",
            "is the report of ncclras, the state of a running job without times: give a profiler's "
-           "trace, dovetail "
-           "diagnose TRACE, or NCCL's log (NCCL_DEBUG=INFO), dovetail import nccl-log LOG"},
+           "trace, dovetail diagnose TRACE, or NCCL's log (NCCL_DEBUG=INFO), dovetail import "
+           "nccl-log LOG"},
     Unread{"# OSU MPI",
            "is the output of OSU's micro-benchmarks, which measure MPI: run nccl-tests on the same "
-           "ranks, dovetail "
-           "import nccl-tests LOG"},
+           "ranks, dovetail import nccl-tests LOG"},
     Unread{"\"rocprofiler-sdk-tool\"",
            "is the JSON of rocprofiler-sdk (rocprofv3), which is not read: record with "
            "torch.profiler, whose trace has ROCm's kernels, dovetail diagnose TRACE"},
 };
 
-// The first bytes of a file, unpacked where it is gzip.
-std::string head_of(const std::string& path) {
-  ByteSource source = ByteSource::file(path, {});
-  std::string head(kLookedAt, '\0');
-  std::size_t held = 0;
-  while (held < head.size()) {
-    const std::size_t size = source.read(std::span(head).subspan(held));
-    if (size == 0) break;
-    held += size;
-  }
-  head.resize(held);
-  return head;
-}
-
 // Files of this tool, by the beginning of their "schema".
 struct OwnKind {
   std::string_view schema;
-  std::string_view what;
+  FileKind kind;
   std::string_view way;  // with the path behind it
 };
 constexpr std::array kOwn = {
-    OwnKind{"dovetail.plan/", "a plan", "dovetail predict "},
-    OwnKind{"dovetail.profile/", "a workload", "dovetail explore --workload "},
-    OwnKind{"dovetail.program/", "a workload", "dovetail explore --workload "},
-    OwnKind{"dovetail.cluster/", "a cluster", "name it with --cluster; dovetail show "},
-    OwnKind{"dovetail.costs/", "a list of costs", "dovetail predict PLAN --cluster "},
-    OwnKind{"dovetail.trace/", "a trace of dovetail", "dovetail compare PREDICTED "},
-    OwnKind{"dovetail.", "a report of dovetail",
+    OwnKind{"dovetail.plan/", FileKind::Plan, "dovetail predict "},
+    OwnKind{"dovetail.profile/", FileKind::Workload, "dovetail explore --workload "},
+    OwnKind{"dovetail.program/", FileKind::Workload, "dovetail explore --workload "},
+    OwnKind{"dovetail.cluster/", FileKind::Cluster, "name it with --cluster; dovetail show "},
+    OwnKind{"dovetail.costs/", FileKind::Costs, "dovetail predict PLAN --cluster "},
+    OwnKind{"dovetail.trace/", FileKind::Trace, "dovetail compare PREDICTED "},
+    OwnKind{"dovetail.", FileKind::Report,
             "scripts read it, no command does; give what it was made of, not "},
 };
 
@@ -84,29 +66,10 @@ const OwnKind* own_kind(std::string_view head) {
   return found == kOwn.end() ? nullptr : found;
 }
 
-std::string_view name_of(FileKind kind) {
-  switch (kind) {
-    case FileKind::Workload:
-      return "a workload";
-    case FileKind::Cluster:
-      return "a cluster";
-    case FileKind::Plan:
-      return "a plan";
-    case FileKind::Trace:
-      return "a trace of dovetail";
-    case FileKind::Foreign:
-      return "a file of another program";
-  }
-  return "";
-}
-
 // A measured workload has times of collectives, and so have costs.
-bool serves(const OwnKind& kind, FileKind expected) {
-  if (expected == FileKind::Cluster && kind.schema != "dovetail.plan/" &&
-      kind.schema != "dovetail.trace/" && kind.schema != "dovetail.") {
-    return true;
-  }
-  return kind.what == name_of(expected);
+bool serves(FileKind kind, FileKind expected) {
+  return kind == expected ||
+         (expected == FileKind::Cluster && (kind == FileKind::Workload || kind == FileKind::Costs));
 }
 
 // "" where it cannot be read, which its reader will say.
@@ -140,7 +103,7 @@ bool is_report_of_nsys(const std::string& path, std::string_view head) {
 }  // namespace
 
 std::optional<Format> guess_format(std::string_view text) {
-  const std::string_view head = text.substr(0, kLookedAt);
+  const std::string_view head = text.substr(0, kHeadOfFile);
   const auto has = [head](std::string_view mark) {
     return !mark.empty() && head.find(mark) != std::string_view::npos;
   };
@@ -152,30 +115,30 @@ std::optional<Format> guess_format(std::string_view text) {
 }
 
 std::optional<Format> guess_format_of_file(const std::string& path) {
+  std::error_code unreadable;
+  if (!std::filesystem::is_regular_file(path, unreadable)) return std::nullopt;
   return guess_format(head_of(path));
 }
 
 bool is_cluster_file(const std::string& path) {
   const std::string head = head_if_readable(path);
   const OwnKind* const own = own_kind(head);
-  return own != nullptr && own->schema == "dovetail.cluster/";
+  return own != nullptr && own->kind == FileKind::Cluster;
 }
 
 std::string wrong_kind(const std::string& path, FileKind expected) {
   const std::string head = head_if_readable(path);
   if (head.empty()) return "";
-  const std::string is_no = ", not " + std::string(name_of(expected)) + ": ";
+  const std::string is_no = ", not " + std::string(to_string(expected)) + ": ";
   if (const OwnKind* const own = own_kind(head)) {
-    if (serves(*own, expected)) return "";
-    return path + ": " + std::string(own->what) + is_no + std::string(own->way) + path;
+    if (serves(own->kind, expected)) return "";
+    return path + ": " + std::string(to_string(own->kind)) + is_no + std::string(own->way) + path;
   }
   const std::optional<Format> format = guess_format(head);
-  if (!format) return "";
-  const bool may_be = expected == FileKind::Workload || expected == FileKind::Cluster ||
-                      expected == FileKind::Foreign ||
-                      (expected == FileKind::Trace && is_recording(*format));
-  if (may_be) return "";
-  return path + ": no " + std::string(name_of(expected)).substr(2) + ", but " +
+  const bool is_asked_later = expected != FileKind::Plan && expected != FileKind::Trace;
+  if (!format || is_asked_later || (expected == FileKind::Trace && is_recording(*format)))
+    return "";
+  return path + ": no " + std::string(to_string(expected)).substr(2) + ", but " +
          way_from(*format, path, expected);
 }
 

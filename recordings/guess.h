@@ -14,7 +14,7 @@ namespace dovetail::imports {
 
 // Nothing where it looks like none of them. Looks at the first 64 KiB.
 std::optional<Format> guess_format(std::string_view text);
-// Of a file, unpacked where it is gzip. Throws InputError where it cannot be read.
+// Of a file, unpacked where it is gzip; nothing where there is none. Throws InputError where it cannot be read.
 std::optional<Format> guess_format_of_file(const std::string& path);
 
 // Where a file that is refused as one of `format` looks like another: which, and the way on from there. "" where
@@ -23,8 +23,12 @@ std::optional<Format> guess_format_of_file(const std::string& path);
 // Throws InputError where it cannot be read.
 std::string way_on(const std::string& path, Format format);
 
-// What a command reads a file as.
-enum class FileKind { Workload, Cluster, Plan, Trace, Foreign };  // Foreign: of another program
+// What a file is, or is read as: costs as a cluster, reports by no command.
+enum class FileKind : std::uint8_t { Workload, Cluster, Plan, Trace, Foreign, Costs, Report };
+constexpr auto words_of(FileKind) {
+  return words("a workload", "a cluster", "a plan", "a trace of dovetail",
+               "a file of another program", "a list of costs", "a report of dovetail");
+}
 
 // Where a file is plainly of another kind than expected: what it is, and the command for it. "" where it may be right, is
 // not there, or nothing can be told. A measured workload may stand for its machine.

@@ -25,19 +25,7 @@ namespace fs = std::filesystem;
 constexpr int kDeepestFolder = 3;  // folders below the one given
 
 bool begins_as_trace(const std::string& path) {
-  const auto head = attempt([&] {
-    constexpr std::size_t kHead = std::size_t{1} << 16;
-    ByteSource source = ByteSource::file(path, {});
-    std::string bytes(kHead, '\0');
-    std::size_t held = 0;
-    while (held < bytes.size()) {
-      const std::size_t size = source.read(std::span(bytes).subspan(held));
-      if (size == 0) break;
-      held += size;
-    }
-    bytes.resize(held);
-    return bytes;
-  });
+  const auto head = attempt([&] { return head_of(path); });
   if (!head) return true;  // its reader says why
   const std::string& bytes = *head.value;
   if (contains(bytes, "\"traceEvents\"")) return true;
