@@ -21,7 +21,7 @@
 #include "cli/text.h"
 #include "recordings/diagnose/diagnosis.h"
 #include "recordings/diagnose/step_traces.h"
-#include "recordings/formats/load_job.h"
+#include "recordings/load/load_job.h"
 #include "recordings/timeline/rank_set.h"
 #include "traces/compare.h"
 #include "traces/difference.h"

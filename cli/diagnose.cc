@@ -30,7 +30,7 @@
 #include "recordings/diagnose/diagnosis.h"
 #include "recordings/diagnose/step_traces.h"
 #include "recordings/diagnose/words.h"
-#include "recordings/formats/load_job.h"
+#include "recordings/load/load_job.h"
 #include "recordings/timeline/rank_set.h"
 #include "recordings/trace_folder.h"
 

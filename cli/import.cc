@@ -30,7 +30,8 @@
 #include "recordings/chakra.h"
 #include "recordings/guess.h"
 #include "recordings/horovod_timeline.h"
-#include "recordings/nsys.h"
+#include "recordings/load/nsys_step.h"
+#include "recordings/nsys/reader.h"
 #include "recordings/text.h"
 #include "schedule/program_json.h"
 
@@ -78,10 +79,10 @@ ReadStep read_chakra(const ImportWorkloadOptions& options) {
 ReadStep read_nsys(const ImportWorkloadOptions& options) {
   std::vector<Bytes> bytes;
   for (const std::string& size : options.bytes) bytes.push_back(parse_bytes(size));
-  return imports::read_nsys(options.file, {.step = options.step,
-                                           .bytes = std::move(bytes),
-                                           .ranks = *options.ranks,
-                                           .pid = options.pid});
+  return imports::nsys_step(imports::read_nsys(options.file, {}),
+                            {.step = options.step,
+                             .pid = options.pid,
+                             .all_reduces = {.bytes = std::move(bytes), .ranks = options.ranks}});
 }
 
 ReadStep read_hlo(const ImportWorkloadOptions& options) {

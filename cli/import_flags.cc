@@ -54,15 +54,16 @@ void bind_workload_format(CLI::App& command, Format format, ImportWorkloadOption
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
   }
   if (format == Format::Nsys) {
-    command.add_option("--step", options.step, "name of the NVTX range around a step")->required();
+    command.add_option("--step", options.step,
+                       "name of the NVTX range around a step (default: as they repeat)");
     command.add_option(
         "--pid", options.pid,
         "process to read of a report of several (default: the one with most kernels)");
     command
         .add_option("--bytes", options.bytes,
-                    "sizes of the all-reduces of a step in their order, e.g. 1MiB,25MiB")
-        ->delimiter(',')
-        ->required();
+                    "sizes of the all-reduces of a step in their order, e.g. 1MiB,25MiB (default: "
+                    "as NCCL's ranges say)")
+        ->delimiter(',');
   }
   bind_action(command, options, action, std::bind_front(import_workload, format));
 }

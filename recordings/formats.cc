@@ -12,13 +12,16 @@ namespace {
 constexpr std::array kRows = {
     FormatRow{.format = Format::Nsys,
               .product = Product::Workload,
+              .is_recording = true,
               .what = "SQLite export of Nsight Systems: one process of it",
               .beginning = "SQLite format 3",
-              .says_ranks = SaysRanks::No,
-              .needs = " --step NVTX_RANGE --bytes SIZE,...",
+              .says_ranks = SaysRanks::Mostly,
               .examples = R"(
-  nsys profile -t cuda,nvtx -o run python train.py; nsys export --type sqlite run.nsys-rep
-  dovetail import nsys run.sqlite --step iteration --bytes 8MiB,25MiB --ranks 8 -o step.json)"},
+  nsys profile -t cuda,nvtx -o run python train.py
+  nsys export --type=sqlite --include-blobs=true run.nsys-rep
+  dovetail diagnose run.sqlite
+  dovetail import nsys run.sqlite --step iteration -o step.json
+  dovetail import nsys old.sqlite --step iteration --bytes 8MiB,25MiB --ranks 8 -o step.json)"},
     FormatRow{.format = Format::HorovodTimeline,
               .product = Product::Workload,
               .what = "HOROVOD_TIMELINE: gradients with sizes and ready times",
@@ -29,6 +32,7 @@ constexpr std::array kRows = {
   dovetail import horovod-timeline timeline.json -o step.json)"},
     FormatRow{.format = Format::Kineto,
               .product = Product::Recording,
+              .is_recording = true,
               .what = "PyTorch profiler traces to a workload file",
               .marks = {"\"traceEvents\""},
               .examples = R"(
@@ -96,7 +100,7 @@ const FormatRow& row_of(Format format) {
   return *std::ranges::find(kRows, format, &FormatRow::format);
 }
 
-bool is_recording(Format format) { return row_of(format).product == Product::Recording; }
+bool is_recording(Format format) { return row_of(format).is_recording; }
 
 std::string import_command(Format format, const std::string& path) {
   const FormatRow& row = row_of(format);

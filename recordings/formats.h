@@ -5,7 +5,7 @@
 //   row_of(Format::Kineto).product == Product::Recording
 //   import_command(Format::Chakra, "step.et") == "dovetail import chakra step.et --ranks N"
 //
-// Readers stand with whoever may know them: those of recordings in recordings/formats/load_job.cc, all others in cli/import.cc.
+// Readers stand with whoever may know them: those of recordings in recordings/load/load_job.cc, all others in cli/import.cc.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -47,7 +47,8 @@ enum class SaysRanks : std::uint8_t { Yes, Mostly, No };
 
 struct FormatRow {
   Format format{};
-  Product product{};
+  Product product{};                        // of dovetail import
+  bool is_recording = false;                // dovetail diagnose takes it (load/load_job.h)
   std::string_view what{};                  // in one phrase
   std::array<std::string_view, 3> marks{};  // words that only its files have, "" where it has fewer
   std::string_view beginning{};             // of each of its files, and of no other; "": none

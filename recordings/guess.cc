@@ -145,7 +145,7 @@ std::string wrong_kind(const std::string& path, FileKind expected) {
 std::string way_on(const std::string& path, Format format) {
   const std::string head = head_of(path);
   if (const std::optional<Format> other = guess_format(head)) {
-    if (*other == format) return "";
+    if (*other == format || (is_recording(*other) && is_recording(format))) return "";
     return path + " looks like " + std::string(to_string(*other)) + ": " +
            import_command(*other, path);
   }
@@ -153,9 +153,8 @@ std::string way_on(const std::string& path, Format format) {
     const std::string sqlite = std::filesystem::path(path).stem().string() + ".sqlite";
     return path +
            " is of Nsight Systems, of which the SQLite export is read: nsys export --type=sqlite "
-           "-o " +
-           sqlite + " REPORT.nsys-rep, then " + import_command(Format::Nsys, sqlite) +
-           "; what a step waits for, dovetail diagnose finds in traces of torch.profiler";
+           "--include-blobs=true -o " +
+           sqlite + " REPORT.nsys-rep, then dovetail diagnose " + sqlite;
   }
   for (const Unread& unread : kUnread) {
     if (head.find(unread.word) != std::string::npos) return path + " " + unread.what;

@@ -6,6 +6,7 @@
 #include "base/attempt.h"
 #include "base/error.h"
 #include "recordings/byte_source.h"
+#include "recordings/guess.h"
 #include "recordings/names.h"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ bool begins_as_trace(const std::string& path) {
   const auto head = attempt([&] { return head_of(path); });
   if (!head) return true;  // its reader says why
   const std::string& bytes = *head.value;
-  if (contains(bytes, "\"traceEvents\"")) return true;
+  if (const auto format = guess_format(bytes); format && is_recording(*format)) return true;
   if (contains(bytes, "\"schemaVersion\"") && contains(bytes, "\"deviceProperties\"")) return true;
   const std::size_t first = bytes.find_first_not_of(" \n\r\t");
   return first != std::string::npos && bytes[first] == '[' && contains(bytes, "\"ph\"");
@@ -61,7 +62,8 @@ class Folder {
       const std::string name = entry.path().string();
       if (entry.is_directory(unreadable)) {
         folders.push_back(entry.path());
-      } else if (name.ends_with(".json") || name.ends_with(".json.gz")) {
+      } else if (name.ends_with(".json") || name.ends_with(".json.gz") ||
+                 name.ends_with(".sqlite")) {
         files.push_back(name);
       }
     }

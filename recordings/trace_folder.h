@@ -2,7 +2,7 @@
 //
 //   find_traces({"profile_traces"}).files     profile_traces/iteration_20/rank0_trace.json, ...
 //
-// Of a folder its *.json and *.json.gz that begin as traces do; others (summaries, configurations) are left out and named. Where it has
+// Of a folder its *.json, *.json.gz and *.sqlite that begin as traces do; others (summaries, configurations) are left out and named. Where it has
 // none, those of its folders, two levels down (a folder a rank; plugins/profile/TIME of TensorBoard): of folders that differ in a number
 // behind one word (iteration_10, iteration_20) the last alone, since they are different windows.
 //

@@ -89,7 +89,7 @@ struct JobOptions {
 };
 
 // Throws InputError: two recordings of one rank, of different jobs (world sizes contradict each other or the ranks, or
-// nothing says that it is one job) or of different runs of one (one_run.h). From files: formats/load_job.h.
+// nothing says that it is one job) or of different runs of one (one_run.h). From files: load/load_job.h.
 JobTrace make_job(std::vector<Recording> traces, const JobOptions& options);
 
 }  // namespace dovetail::imports

@@ -41,7 +41,7 @@ ALLOWED_ROOMS = {
     "recordings/kineto": {"base", "recordings"},
     "recordings/nsys": {"base", "recordings"},
     "recordings/timeline": {"base", "traces", "recordings"},
-    "recordings/formats": {"base", "recordings", "recordings/kineto", "recordings/nsys", "recordings/timeline"},
+    "recordings/load": {"base", "recordings", "recordings/kineto", "recordings/nsys", "recordings/timeline"},
     "recordings/hlo": {"base", "schedule", "recordings"},
     "recordings/diagnose": {"base", "traces", "schedule", "schedule/policies", "frameworks", "models/rates", "models/costs",
                             "models/clusters", "models/workloads", "recordings", "recordings/timeline", "sim", "search"},

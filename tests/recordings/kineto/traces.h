@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "recordings/formats/load_job.h"
 #include "recordings/kineto/reader.h"
+#include "recordings/load/load_job.h"
 #include "recordings/timeline/rank_set.h"
 
 namespace dovetail::testing {

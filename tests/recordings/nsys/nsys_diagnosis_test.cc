@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "recordings/diagnose/diagnosis.h"
-#include "recordings/formats/load_job.h"
+#include "recordings/load/load_job.h"
 #include "tests/recordings/kineto/traces.h"
 #include "tests/recordings/nsys/as_nsys.h"
 

@@ -1,7 +1,7 @@
 // What Nsight Systems' exports may lack or hold wrongly, and the steps of all-reduces made of them. The tables here have the documented columns.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/formats/nsys_step.h"
+#include "recordings/load/nsys_step.h"
 #include "recordings/nsys/reader.h"
 
 #include <sqlite3.h>

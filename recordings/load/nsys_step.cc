@@ -1,7 +1,7 @@
 // Chooses the process, joins its recording and reads its steps.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/formats/nsys_step.h"
+#include "recordings/load/nsys_step.h"
 
 #include "base/error.h"
 #include "recordings/text.h"

@@ -1,32 +1,17 @@
 // Reads each file by the reader of its recorder.
 //
 // SPDX-License-Identifier: Apache-2.0
-#include "recordings/formats/load_job.h"
+#include "recordings/load/load_job.h"
 
+#include "recordings/guess.h"
 #include "recordings/kineto/reader.h"
 #include "recordings/nsys/reader.h"
 
-#include <array>
-#include <string_view>
 #include <utility>
 
 namespace dovetail::imports {
-namespace {
-
-// Whether it is an SQLite file, packed or not.
-bool is_database(const std::string& path) {
-  constexpr std::string_view kMagic = "SQLite format 3";
-  if (path == "-") return false;
-  ByteSource source = ByteSource::file(path, {});
-  std::array<char, kMagic.size()> head{};
-  const std::size_t size = source.read(head);
-  return std::string_view(head.data(), size) == kMagic;
-}
-
-}  // namespace
-
 std::vector<Recording> read_recordings(const std::string& file, const ByteLimits& limits) {
-  if (is_database(file)) return read_nsys(file, {});
+  if (guess_format_of_file(file) == Format::Nsys) return read_nsys(file, {});
   std::vector<Recording> recordings;
   recordings.push_back(read_kineto(file, limits));
   // Each further device of JAX's trace is a rank. What comes from a pipe is there once.
