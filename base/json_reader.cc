@@ -141,6 +141,19 @@ class TreeBuilder : public nlohmann::json_sax<json> {
   std::string key_;
 };
 
+// The number that a value of a loose file stands for; another value as it is.
+json loosened(const json& value) {
+  constexpr double kExact = 9007199254740992;  // 2^53
+  if (value.is_string()) {
+    const json inside = json::parse(value.get_ref<const std::string&>(), nullptr, false);
+    return inside.is_number() ? loosened(inside) : value;
+  }
+  if (!value.is_number_float()) return value;
+  const auto number = value.get<double>();
+  const bool is_whole = std::abs(number) < kExact && std::trunc(number) == number;
+  return is_whole ? json(static_cast<std::int64_t>(number)) : value;
+}
+
 // What a file that holds no text is, by its first bytes; "" for text.
 std::string what_else(std::string_view text) {
   constexpr std::size_t kLookedAt = 64;
@@ -224,8 +237,9 @@ bool JsonValue::boolean() const {
 double JsonValue::number(double low, double high) const {
   const auto limits = std::numeric_limits<double>::max();
   const auto what = [&] { return range_text("a number", low, high, -limits, limits); };
-  if (!value_->is_number()) expected(what());
-  const auto value = value_->get<double>();
+  const json written = numbers_ == JsonNumbers::Loose ? loosened(*value_) : *value_;
+  if (!written.is_number()) expected(what());
+  const auto value = written.get<double>();
   if (!std::isfinite(value) || value < low || value > high) expected(what());
   return value;
 }
@@ -235,12 +249,13 @@ std::int64_t JsonValue::integer(std::int64_t low, std::int64_t high) const {
   const auto what = [&] {
     return range_text("an integer", low, high, Limits::min(), Limits::max());
   };
-  if (!value_->is_number_integer()) expected(what());
-  if (value_->is_number_unsigned() &&
-      value_->get<std::uint64_t>() > static_cast<std::uint64_t>(Limits::max())) {
+  const json written = numbers_ == JsonNumbers::Loose ? loosened(*value_) : *value_;
+  if (!written.is_number_integer()) expected(what());
+  if (written.is_number_unsigned() &&
+      written.get<std::uint64_t>() > static_cast<std::uint64_t>(Limits::max())) {
     expected(what());
   }
-  const auto value = value_->get<std::int64_t>();
+  const auto value = written.get<std::int64_t>();
   if (value < low || value > high) expected(what());
   return value;
 }
@@ -273,7 +288,7 @@ std::size_t JsonArray::size() const { return value_.value_->size(); }
 
 JsonValue JsonArray::operator[](std::size_t index) const {
   return JsonValue(&(*value_.value_)[index], value_.file_,
-                   value_.path_ + "/" + std::to_string(index));
+                   value_.path_ + "/" + std::to_string(index), value_.numbers_);
 }
 
 bool JsonObject::has(std::string_view key) const {
@@ -284,7 +299,8 @@ bool JsonObject::has(std::string_view key) const {
 std::optional<JsonValue> JsonObject::find(std::string_view key) const {
   const auto entry = value_.value_->find(key);
   if (entry == value_.value_->end()) return std::nullopt;
-  return JsonValue(&*entry, value_.file_, value_.path_ + "/" + escape_pointer(key));
+  return JsonValue(&*entry, value_.file_, value_.path_ + "/" + escape_pointer(key),
+                   value_.numbers_);
 }
 
 JsonValue JsonObject::at(std::string_view key) {
@@ -338,12 +354,12 @@ void JsonObject::done() const {
 }
 
 JsonFile::JsonFile(const std::string& path) : name_(path), value_(parse(path, read_file(path))) {}
-JsonFile::JsonFile(const std::string& name, std::string_view text)
-    : name_(name), value_(parse(name, text)) {}
+JsonFile::JsonFile(const std::string& name, std::string_view text, JsonNumbers numbers)
+    : name_(name), value_(parse(name, text)), numbers_(numbers) {}
 JsonFile::JsonFile(JsonFile&&) noexcept = default;
 JsonFile& JsonFile::operator=(JsonFile&&) noexcept = default;
 JsonFile::~JsonFile() = default;
 
-JsonObject JsonFile::root() const { return JsonValue(value_.get(), name_, "").object(); }
+JsonObject JsonFile::root() const { return JsonValue(value_.get(), name_, "", numbers_).object(); }
 
 }  // namespace dovetail

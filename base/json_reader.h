@@ -35,11 +35,15 @@ namespace dovetail {
 class JsonObject;
 class JsonArray;
 
+// How numbers are written. Loose: also in quotes, "61.5", and whole ones as 61.0, in files of programs that print them by hand.
+enum class JsonNumbers { Strict, Loose };
+
 // One value and the place where it stands.
 class JsonValue {
  public:
-  JsonValue(const nlohmann::json* value, std::string file, std::string path)
-      : value_(value), file_(std::move(file)), path_(std::move(path)) {}
+  JsonValue(const nlohmann::json* value, std::string file, std::string path,
+            JsonNumbers numbers = JsonNumbers::Strict)
+      : value_(value), file_(std::move(file)), path_(std::move(path)), numbers_(numbers) {}
 
   [[nodiscard]] std::string string() const;
   [[nodiscard]] bool boolean() const;
@@ -78,6 +82,7 @@ class JsonValue {
   const nlohmann::json* value_;
   std::string file_;
   std::string path_;
+  JsonNumbers numbers_;
 };
 
 class JsonArray {
@@ -179,7 +184,8 @@ class JsonFile {
   // Reads and parses a file. Throws InputError with line and column where the text is not JSON.
   explicit JsonFile(const std::string& path);
   // Parses text; `name` stands for the file in messages.
-  JsonFile(const std::string& name, std::string_view text);
+  JsonFile(const std::string& name, std::string_view text,
+           JsonNumbers numbers = JsonNumbers::Strict);
   JsonFile(JsonFile&&) noexcept;
   JsonFile& operator=(JsonFile&&) noexcept;
   ~JsonFile();
@@ -190,6 +196,7 @@ class JsonFile {
  private:
   std::string name_;
   std::unique_ptr<nlohmann::json> value_;
+  JsonNumbers numbers_ = JsonNumbers::Strict;
 };
 
 // What is meant: the candidate that the word is another name of ("framework" where "for" stands), else the nearest in

@@ -5,9 +5,8 @@
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "recordings/chakra.h"
-#include "recordings/json_items.h"
+#include "recordings/json_stream.h"
 #include "recordings/limits.h"
-#include "recordings/loose_json.h"
 
 #include <limits>
 
@@ -181,29 +180,15 @@ std::vector<ChakraNode> read_protobuf(const Source& file) {
 
 // ---------------------------------------------------------------------------------- JSON
 
-// A number, or its decimal digits in a string, as protobuf's JSON writes 64 bits.
+// Absent: 0. Protobuf's JSON writes 64 bits in quotes.
 std::int64_t number_at(JsonObject& object, const char* key, std::int64_t most) {
-  if (!object.has(key)) return 0;
-  const JsonValue value = object.at(key);
-  if (!value.is_string()) return value.integer(0, most);
-  const std::optional<std::int64_t> number = integer_of(value.string());
-  if (!number || *number < 0 || *number > most) {
-    value.fail("expected an integer from 0 to " + std::to_string(most));
-  }
-  return *number;
+  return object.integer_or(key, 0, 0, most);
 }
 
 void add_needs(JsonObject& object, const char* key, ChakraNode& node) {
   if (!object.has(key)) return;
   for (const JsonValue item : object.array(key)) {
-    std::int64_t id = 0;
-    if (item.is_string()) {
-      id = integer_of(item.string()).value_or(-1);
-      if (id < 0) item.fail("expected the id of a node");
-    } else {
-      id = item.integer(0);
-    }
-    node.needs.push_back(static_cast<std::uint64_t>(id));
+    node.needs.push_back(static_cast<std::uint64_t>(item.integer(0)));
   }
 }
 
@@ -260,8 +245,10 @@ ChakraNode read_jsonizer_node(JsonObject object) {
 
 std::vector<ChakraNode> read_json(const Source& file) {
   std::vector<ChakraNode> nodes;
-  const JsonItemsEnd end = for_each_json_item(file.name, file.text, [&](const JsonItem& item) {
-    const JsonFile json(file.name + ": line " + std::to_string(item.line), strict_json(item.text));
+  JsonStream stream(file.name, file.text);
+  while (const auto item = stream.next_item()) {
+    const JsonFile json(file.name + ": line " + std::to_string(item->line), item->text,
+                        JsonNumbers::Loose);
     JsonObject root = json.root();
     if (root.has("workload_graph")) {
       for (const JsonValue node : root.array("workload_graph")) {
@@ -275,10 +262,9 @@ std::vector<ChakraNode> read_json(const Source& file) {
     } else if (root.has("id")) {
       nodes.push_back(read_jsonizer_node(json.root()));
     }
-  });
-  if (end.is_cut_off) {
-    throw InputError(file.name + ": line " + std::to_string(end.cut_line) +
-                     ": the last object is cut off");
+  }
+  if (const std::size_t line = stream.items_end().cut_line; line > 0) {
+    throw InputError(file.name + ": line " + std::to_string(line) + ": the last object is cut off");
   }
   return nodes;
 }

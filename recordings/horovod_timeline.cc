@@ -9,8 +9,7 @@
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "base/statistics.h"
-#include "recordings/json_items.h"
-#include "recordings/loose_json.h"
+#include "recordings/json_stream.h"
 
 #include <algorithm>
 #include <array>
@@ -78,10 +77,10 @@ class TimelineReader {
   explicit TimelineReader(const Source& source) : source_(source) {}
 
   ImportedStep read(std::optional<std::int64_t> ranks) {
-    const JsonItemsEnd end = for_each_json_item(source_.name, source_.text,
-                                                [this](const JsonItem& item) { event(item); });
-    if (end.is_cut_off) {
-      step_.left_out.push_back(source_.name + ": line " + std::to_string(end.cut_line) +
+    JsonStream json(source_.name, source_.text);
+    while (const auto item = json.next_item()) event(*item);
+    if (const std::size_t line = json.items_end().cut_line; line > 0) {
+      step_.left_out.push_back(source_.name + ": line " + std::to_string(line) +
                                ": the last event is cut off");
     }
     if (ranks) ranks_ = *ranks;
@@ -104,16 +103,16 @@ class TimelineReader {
 
  private:
   void event(const JsonItem& item) {
-    const JsonFile file(source_.name + ": line " + std::to_string(item.line),
-                        strict_json(item.text));
+    const JsonFile file(source_.name + ": line " + std::to_string(item.line), item.text,
+                        JsonNumbers::Loose);
     JsonObject root = file.root();
     const std::string phase = root.string_or("ph", "");
     if (phase == "M") return metadata(root);
     if (phase != "B" && phase != "E" && phase != "X") return;
-    const std::int64_t pid = loose_integer(root.at("pid"), 0, kMostPid);
+    const std::int64_t pid = root.integer("pid", 0, kMostPid);
     Tensor& tensor = tensors_[pid];
     const auto ts =
-        static_cast<std::int64_t>(std::llround(loose_number(root.at("ts"), -kLatestUs, kLatestUs)));
+        static_cast<std::int64_t>(std::llround(root.number("ts", -kLatestUs, kLatestUs)));
     if (phase == "B") {
       begin(tensor, pid, root.string("name"), ts);
     } else if (phase == "E") {
@@ -126,8 +125,7 @@ class TimelineReader {
   void metadata(JsonObject& root) {
     if (root.string_or("name", "") != "process_name") return;
     JsonObject args = root.object("args");
-    if (args.has("name"))
-      tensors_[loose_integer(root.at("pid"), 0, kMostPid)].name = args.string("name");
+    if (args.has("name")) tensors_[root.integer("pid", 0, kMostPid)].name = args.string("name");
   }
 
   void begin(Tensor& tensor, std::int64_t pid, const std::string& name, std::int64_t ts) {

@@ -4,8 +4,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recordings/json_stream.h"
 
-#include "base/error.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -18,6 +16,7 @@ namespace {
 
 constexpr std::size_t kPiece = 256 * 1024;
 constexpr std::size_t kLongestString = 16 * 1024 * 1024;
+constexpr std::string_view kMark = "\xEF\xBB\xBF";  // UTF-8's byte order mark
 
 constexpr bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -51,11 +50,12 @@ std::string shown(char c) {
   return "byte " + std::to_string(static_cast<unsigned char>(c));
 }
 
-// The first quote or backslash in [begin, end), or end.
-std::size_t string_stop(const std::string& text, std::size_t begin, std::size_t end) {
+// The first quote or backslash from `begin` on, or the end.
+std::size_t string_stop(std::string_view text, std::size_t begin) {
   const char* const from = text.data() + begin;
-  const void* const quote = std::memchr(from, '"', end - begin);
-  const char* const stop = quote != nullptr ? static_cast<const char*>(quote) : text.data() + end;
+  const void* const quote = std::memchr(from, '"', text.size() - begin);
+  const char* const stop =
+      quote != nullptr ? static_cast<const char*>(quote) : text.data() + text.size();
   const void* const escape = std::memchr(from, '\\', static_cast<std::size_t>(stop - from));
   const char* const first = escape != nullptr ? static_cast<const char*>(escape) : stop;
   return static_cast<std::size_t>(first - text.data());
@@ -84,57 +84,70 @@ void append_utf8(std::string& text, unsigned code) {
 
 }  // namespace
 
-JsonStream::JsonStream(ByteSource& source) : source_(source) {
+JsonStream::JsonStream(ByteSource& source) : name_(source.name()), source_(&source) {
   buffer_.resize(kPiece);
-  while (end_ < 3 && more()) {
+  while (bytes_.size() < 3 && more()) {
   }
-  const std::string_view first(buffer_.data(), std::min<std::size_t>(end_, 3));
-  if (first == "\xEF\xBB\xBF") at_ = 3;  // UTF-8's byte order mark
-  if (first.starts_with("\xFF\xFE") || first.starts_with("\xFE\xFF")) {
-    throw InputError(source_.name() + ": UTF-16; a trace is UTF-8 (iconv -f UTF-16 -t UTF-8)");
+  if (bytes_.starts_with(kMark)) at_ = kMark.size();
+  if (bytes_.starts_with("\xFF\xFE") || bytes_.starts_with("\xFE\xFF")) {
+    throw InputError(name_ + ": UTF-16; a trace is UTF-8 (iconv -f UTF-16 -t UTF-8)");
   }
+}
+
+JsonStream::JsonStream(std::string name, std::string_view text, JsonCommas commas)
+    : name_(std::move(name)), commas_(commas), bytes_(text) {
+  if (text.starts_with(kMark)) at_ = kMark.size();
+}
+
+std::string JsonStream::place() const {
+  if (source_ != nullptr) return name_ + ": byte " + std::to_string(position());
+  const std::string_view read = bytes_.substr(0, at_);
+  const auto lines = std::ranges::count(read, '\n');
+  const std::size_t column = at_ - (read.rfind('\n') + 1) + 1;
+  return name_ + ": not valid JSON: line " + std::to_string(lines + 1) + ", column " +
+         std::to_string(column);
 }
 
 void JsonStream::fail(const std::string& expected) {
-  throw InputError(source_.name() + ": byte " + std::to_string(position()) + ": expected " +
-                   expected + ", found " + (at_ < end_ ? shown(buffer_[at_]) : "the end"));
+  throw InputError(place() + ": expected " + expected + ", found " +
+                   (at_ < bytes_.size() ? shown(bytes_[at_]) : "the end"));
 }
 
 void JsonStream::cut() {
-  if (position() == 0 && source_.damage().empty()) throw JsonCut("the file is empty");
+  const std::string damage = source_ != nullptr ? source_->damage() : "";
+  if (position() == 0 && damage.empty()) throw JsonCut("the file is empty");
   std::string reason = "ends at byte " + std::to_string(position()) + ", inside a value";
-  if (!source_.damage().empty()) reason += " (" + source_.damage() + ")";
+  if (!damage.empty()) reason += " (" + damage + ")";
   throw JsonCut(reason);
 }
 
 bool JsonStream::more() {
+  if (source_ == nullptr) return false;
   const std::size_t first = keeping_ ? keep_ : at_;
-  const std::size_t kept = end_ - first;
+  const std::size_t kept = bytes_.size() - first;
   if (first > 0) {
     std::memmove(buffer_.data(), buffer_.data() + first, kept);
     before_ += static_cast<std::int64_t>(first);
     at_ -= first;
     keep_ = 0;
-    end_ = kept;
   }
-  if (end_ == buffer_.size()) {
+  if (kept == buffer_.size()) {
     if (buffer_.size() >= kLongestString) {
-      throw InputError(source_.name() + ": byte " + std::to_string(position()) +
-                       ": a string of more than 16 MiB");
+      throw InputError(place() + ": a string of more than 16 MiB");
     }
     buffer_.resize(buffer_.size() * 2);
   }
-  const std::size_t size = source_.read(std::span(buffer_).subspan(end_));
-  end_ += size;
+  const std::size_t size = source_->read(std::span(buffer_).subspan(kept));
+  bytes_ = {buffer_.data(), kept + size};
   return size > 0;
 }
 
 char JsonStream::peek_token() {
   while (true) {
-    const char* at = buffer_.data() + at_;
-    const char* const end = buffer_.data() + end_;
+    const char* at = bytes_.data() + at_;
+    const char* const end = bytes_.data() + bytes_.size();
     while (at != end && is_space(*at)) ++at;
-    at_ = static_cast<std::size_t>(at - buffer_.data());
+    at_ = static_cast<std::size_t>(at - bytes_.data());
     if (at != end) return *at;
     if (!more()) cut();
   }
@@ -170,8 +183,7 @@ JsonKind JsonStream::kind() {
 void JsonStream::enter(char bracket, const char* what) {
   expect(bracket, what);
   if (open_.size() >= kDeepest) {
-    throw InputError(source_.name() + ": byte " + std::to_string(position()) +
-                     ": nested deeper than " + std::to_string(kDeepest) + " levels");
+    throw InputError(place() + ": nested deeper than " + std::to_string(kDeepest) + " levels");
   }
   open_.push_back(bracket);
   just_opened_ = true;
@@ -180,11 +192,16 @@ void JsonStream::enter(char bracket, const char* what) {
 void JsonStream::enter_object() { enter('{', "an object"); }
 void JsonStream::enter_array() { enter('[', "an array"); }
 
+void JsonStream::require_no_last_comma() {
+  if (commas_ == JsonCommas::Between) fail("what follows a comma");
+}
+
 std::optional<std::string_view> JsonStream::next_key() {
   char c = peek_token();
   if (!just_opened_ && c == ',') {
     ++at_;
     c = peek_token();
+    if (c == '}') require_no_last_comma();
   } else if (!just_opened_ && c != '}') {
     fail("',' or '}'");
   }
@@ -199,7 +216,7 @@ std::optional<std::string_view> JsonStream::next_key() {
   if (c != '"' && !is_open) fail("a key in quotes or '}'");
   const std::string_view raw = is_open ? rest_of_string() : string();
   // The key is still in the buffer, or in unescaped_; what follows may move the buffer.
-  if (at_ < end_ && buffer_[at_] == ':') {
+  if (at_ < bytes_.size() && bytes_[at_] == ':') {
     ++at_;
     return raw;
   }
@@ -213,6 +230,7 @@ bool JsonStream::next_element() {
   if (!just_opened_ && c == ',') {
     ++at_;
     c = peek_token();
+    if (c == ']') require_no_last_comma();
   } else if (!just_opened_ && c != ']') {
     fail("',' or ']'");
   }
@@ -272,33 +290,20 @@ std::string_view JsonStream::string() {
 std::string_view JsonStream::rest_of_string() {
   keep_ = at_;
   keeping_ = true;
-  bool escaped = false;
-  while (true) {
-    at_ = string_stop(buffer_, at_, end_);
-    if (at_ < end_ && buffer_[at_] == '"') break;
-    if (at_ < end_) {
-      escaped = true;
-      while (end_ - at_ < 2) {
-        if (!more()) cut();
-      }
-      at_ += 2;
-    } else if (!more()) {
-      cut();
-    }
-  }
+  const bool escaped = pass_string();
   keeping_ = false;
-  const std::string_view raw(buffer_.data() + keep_, at_ - keep_);
-  ++at_;
+  const std::string_view raw(bytes_.data() + keep_, at_ - 1 - keep_);
   return escaped ? unescaped(raw) : raw;
 }
 
-void JsonStream::skip_string() {
-  ++at_;
+bool JsonStream::pass_string() {
+  bool escaped = false;
   while (true) {
-    at_ = string_stop(buffer_, at_, end_);
-    if (at_ < end_ && buffer_[at_] == '"') break;
-    if (at_ < end_) {
-      while (end_ - at_ < 2) {
+    at_ = string_stop(bytes_, at_);
+    if (at_ < bytes_.size() && bytes_[at_] == '"') break;
+    if (at_ < bytes_.size()) {
+      escaped = true;
+      while (bytes_.size() - at_ < 2) {
         if (!more()) cut();
       }
       at_ += 2;
@@ -307,22 +312,23 @@ void JsonStream::skip_string() {
     }
   }
   ++at_;
+  return escaped;
 }
 
 void JsonStream::literal(std::string_view word) {
   for (const char c : word) {
-    while (at_ == end_) {
+    while (at_ == bytes_.size()) {
       if (!more()) cut();
     }
-    if (buffer_[at_] != c) fail("\"" + std::string(word) + "\"");
+    if (bytes_[at_] != c) fail("\"" + std::string(word) + "\"");
     ++at_;
   }
 }
 
 bool JsonStream::is_null() {
-  while (end_ - at_ < 2 && more()) {
+  while (bytes_.size() - at_ < 2 && more()) {
   }
-  return end_ - at_ >= 2 && buffer_[at_ + 1] == 'u';
+  return bytes_.size() - at_ >= 2 && bytes_[at_ + 1] == 'u';
 }
 
 // Up to the end of what could be part of a number, or of a word that stands for one.
@@ -331,10 +337,10 @@ std::size_t JsonStream::scan_number() {
   keep_ = at_;
   keeping_ = true;
   while (true) {
-    while (at_ < end_ && in_number(buffer_[at_])) ++at_;
-    while (at_ < end_ && in_number_word(buffer_[at_])) ++at_;
+    while (at_ < bytes_.size() && in_number(bytes_[at_])) ++at_;
+    while (at_ < bytes_.size() && in_number_word(bytes_[at_])) ++at_;
     if (at_ - keep_ > longest) fail("a number of at most 64 digits");
-    if (at_ < end_ || !more()) break;
+    if (at_ < bytes_.size() || !more()) break;
   }
   keeping_ = false;
   return at_ - keep_;
@@ -343,16 +349,30 @@ std::size_t JsonStream::scan_number() {
 std::string_view JsonStream::number() {
   if (!may_begin_number(peek_token())) fail("a number");
   const std::size_t size = scan_number();
-  const std::string_view text(buffer_.data() + keep_, size);
+  const std::string_view text(bytes_.data() + keep_, size);
   if (std::ranges::all_of(text, in_number) || is_not_finite(text)) return text;
   at_ = keep_;
   fail("a number");
 }
 
-void JsonStream::skip() {
+// Text of the value is replaced on the way to strict_.
+void JsonStream::put_instead(std::size_t begin, std::size_t end, std::string_view strict) {
+  strict_.append(bytes_, strict_to_, begin - strict_to_).append(strict);
+  strict_to_ = end;
+}
+
+// kMakesStrict: only of a text in memory, as it is never moved.
+template <bool kMakesStrict>
+void JsonStream::pass() {
+  constexpr std::size_t kNone = std::string::npos;
   const std::size_t outside = open_.size();
+  std::size_t comma = kNone;  // the last token, where that is one
   do {
     const char c = peek_token();
+    if constexpr (kMakesStrict) {
+      if (comma != kNone && (c == '}' || c == ']')) put_instead(comma, comma + 1, "");
+      comma = c == ',' ? at_ : kNone;
+    }
     switch (c) {
       case '{':
       case '[':
@@ -365,7 +385,8 @@ void JsonStream::skip() {
         ++at_;
         break;
       case '"':
-        skip_string();
+        ++at_;
+        static_cast<void>(pass_string());
         break;
       case ',':
       case ':':
@@ -384,17 +405,70 @@ void JsonStream::skip() {
           break;
         }
         [[fallthrough]];
-      default:
-        static_cast<void>(number());
+      default: {
+        const std::size_t size = number().size();
+        if constexpr (kMakesStrict) {
+          const std::size_t begin = at_ - size;
+          if (!std::ranges::all_of(bytes_.substr(begin, size), in_number)) {
+            put_instead(begin, at_, "null");
+          }
+        }
+      }
     }
   } while (open_.size() > outside);
   just_opened_ = false;
 }
 
+void JsonStream::skip() { pass<false>(); }
+
+std::string_view JsonStream::value() {
+  static_cast<void>(peek_token());
+  const std::size_t begin = at_;
+  strict_.clear();
+  strict_to_ = begin;
+  pass<true>();
+  if (strict_to_ == begin) return bytes_.substr(begin, at_ - begin);
+  put_instead(at_, at_, "");
+  return strict_;
+}
+
+std::string_view JsonStream::document() {
+  try {
+    const std::string_view text = value();
+    expect_end();
+    return text;
+  } catch (const JsonCut& cut) {
+    throw InputError(name_ + ": not valid JSON: " + cut.what());
+  }
+}
+
+std::optional<JsonItem> JsonStream::next_item() {
+  for (; at_ < bytes_.size() && bytes_[at_] != '{'; ++at_) {
+    if (bytes_[at_] == '\n') {
+      ++line_;
+    } else if (other_line_ != line_ &&
+               std::string_view(" \t\r,[]").find(bytes_[at_]) == std::string_view::npos) {
+      other_line_ = line_;
+      ++items_end_.other_lines;
+    }
+  }
+  if (at_ == bytes_.size()) return std::nullopt;
+  const std::size_t begin = at_;
+  JsonItem item{.text = {}, .line = line_};
+  try {
+    item.text = value();
+  } catch (const JsonCut&) {
+    items_end_.cut_line = item.line;
+    return std::nullopt;
+  }
+  line_ += static_cast<std::size_t>(std::ranges::count(bytes_.substr(begin, at_ - begin), '\n'));
+  return item;
+}
+
 void JsonStream::expect_end() {
   while (true) {
-    while (at_ < end_ && is_space(buffer_[at_])) ++at_;
-    if (at_ < end_) fail("the end of the file");
+    while (at_ < bytes_.size() && is_space(bytes_[at_])) ++at_;
+    if (at_ < bytes_.size()) fail("the end of the file");
     if (!more()) return;
   }
 }

@@ -1,4 +1,4 @@
-// A pull parser over JSON of any length: the caller asks for what it wants and skips the rest.
+// A pull parser over JSON of any length, that of other programs: the caller asks for what it wants and skips the rest.
 //
 //   JsonStream json(source);
 //   json.enter_object();
@@ -7,24 +7,31 @@
 //     else json.skip();
 //   }
 //
+// A text in memory is also cut into objects, or into one value, for readers that want a tree of it:
+//
+//   JsonStream json(name, text);
+//   while (const auto item = json.next_item()) {   // of a list, or of JSON lines
+//     const JsonFile file(name + ": line " + std::to_string(item->line), item->text, JsonNumbers::Loose);
+//
 // Memory: one buffer, as long as the longest string that was asked for (at most 16 MiB; strings that
 // are skipped may have any length). Cost: about 3 ns a byte of a profiler's trace, most of it in
-// skipped text; no tree is built.
+// skipped text; no tree is built. Of a text in memory nothing is copied, but for a value that is not strict JSON.
 //
 // What is wider than JSON, because profilers write it: a byte order mark; what printf makes of numbers
 // that are none (nan, -nan, inf, 1.#INF, as well as Python's NaN and Infinity); a comma before a closing
 // bracket; keys without their first quote; bytes that are not UTF-8. Beyond 512 levels of nesting the text is
 // refused. Where the text ends early, JsonCut is thrown and what has been read stands; every other
-// mistake is an InputError "FILE: byte N: expected ..., found ...".
+// mistake is an InputError "FILE: byte N: expected ..., found ...", of a text in memory "FILE: not valid JSON: line N, column N: ...".
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/error.h"
 #include "recordings/byte_source.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,13 +39,27 @@
 namespace dovetail::imports {
 
 // The text ended inside a value.
-class JsonCut : public std::runtime_error {
+class JsonCut : public InputError {
  public:
-  using std::runtime_error::runtime_error;
+  using InputError::InputError;
 };
 
 // What stands next.
 enum class JsonKind { Object, Array, String, Number, True, False, Null };
+
+// Whether a comma may stand before a closing bracket, too.
+enum class JsonCommas { Between, AlsoLast };
+
+struct JsonItem {
+  std::string_view text;  // strict JSON from brace to brace; valid until the next call
+  std::size_t line = 1;   // where it begins
+};
+
+// What else than whole objects there was.
+struct JsonItemsEnd {
+  std::size_t cut_line = 0;     // where the last object begins, which has no end; 0: none
+  std::size_t other_lines = 0;  // between objects, with anything but ',', '[', ']' and blanks
+};
 
 class JsonStream {
  public:
@@ -46,6 +67,8 @@ class JsonStream {
 
   // `source` must outlive the stream.
   explicit JsonStream(ByteSource& source);
+  // A text in memory, which must outlive the stream. A string without escapes, and a number, lies in the text.
+  JsonStream(std::string name, std::string_view text, JsonCommas commas = JsonCommas::AlsoLast);
 
   // Of the value ahead; nothing of it is read.
   JsonKind kind();
@@ -68,6 +91,16 @@ class JsonStream {
   // Nothing but white space is left. Throws InputError otherwise.
   void expect_end();
 
+  // The rest is for a text in memory. What it gives is strict JSON where the text is JSON at all: without commas before closing
+  // brackets, and with null for numbers that are none. Lines stay as they are.
+  //
+  // The next object: of a list at the top, or one after the other, for files that are appended to while a job runs. Nothing
+  // at the end, where items_end() says what else there was.
+  std::optional<JsonItem> next_item();
+  [[nodiscard]] const JsonItemsEnd& items_end() const { return items_end_; }
+  // All of the text, one value; valid until the next call. Throws InputError where it is cut off.
+  std::string_view document();
+
   // Bytes read so far.
   [[nodiscard]] std::int64_t position() const { return before_ + static_cast<std::int64_t>(at_); }
 
@@ -78,23 +111,36 @@ class JsonStream {
   void expect(char wanted, const char* what);
   void literal(std::string_view word);
   std::string_view rest_of_string();  // behind its first quote
-  void skip_string();
+  bool pass_string();                 // likewise; whether a character was escaped
   void enter(char bracket, const char* what);
+  void require_no_last_comma();  // of the bracket ahead
+  template <bool kMakesStrict>
+  void pass();               // any value
+  std::string_view value();  // as strict JSON, of a text in memory
+  void put_instead(std::size_t begin, std::size_t end, std::string_view strict);
+  [[nodiscard]] std::string place() const;  // of the next byte, for messages
   std::size_t scan_number();
   std::string_view unescaped(std::string_view raw);
   [[noreturn]] void fail(const std::string& expected);
   [[noreturn]] void cut();
 
-  ByteSource& source_;
-  std::string buffer_;
-  std::size_t at_ = 0;    // next byte
-  std::size_t end_ = 0;   // of the bytes in the buffer
-  std::size_t keep_ = 0;  // first byte that must stay when more is read
+  std::string name_;
+  ByteSource* source_ = nullptr;  // nothing: a text in memory
+  JsonCommas commas_ = JsonCommas::AlsoLast;
+  std::string buffer_;      // of the source
+  std::string_view bytes_;  // what has been read of it and stands in the buffer; or the text
+  std::size_t at_ = 0;      // next byte
+  std::size_t keep_ = 0;    // first byte that must stay when more is read
   bool keeping_ = false;
   std::int64_t before_ = 0;   // bytes before the buffer
   bool just_opened_ = false;  // no value of the innermost bracket has been read
   std::vector<char> open_;    // brackets
   std::string unescaped_;
+  std::string strict_;          // the value as strict JSON, up to
+  std::size_t strict_to_ = 0;   // here
+  std::size_t line_ = 1;        // of next_item
+  std::size_t other_line_ = 0;  // the last one that was counted
+  JsonItemsEnd items_end_;
 };
 
 // A number as a profiler writes a time in microseconds, in nanoseconds: exact where it has at most three

@@ -9,8 +9,8 @@
 #include "base/json_reader.h"
 #include "calibrate/logs/rank_views.h"
 #include "calibrate/logs/sequence.h"
+#include "recordings/json_stream.h"
 #include "recordings/limits.h"
-#include "recordings/loose_json.h"
 #include "schedule/collective_traits.h"
 
 #include <algorithm>
@@ -67,7 +67,7 @@ std::int64_t bytes_of_type(const std::string& name) {
 std::int64_t bytes_of_tensor(const JsonArray& shape, std::int64_t element) {
   std::int64_t bytes = element;
   for (const JsonValue extent : shape) {
-    const std::int64_t count = loose_integer(extent, 0, kMostBytes);
+    const std::int64_t count = extent.integer(0, kMostBytes);
     if (count > 0 && bytes > kMostBytes / count) extent.fail("expected at most 2^50 bytes in all");
     bytes *= count;
   }
@@ -114,7 +114,7 @@ Members members_of(const JsonValue& value) {
     }
   } else {
     for (const JsonValue rank : value.array()) {
-      add(std::to_string(loose_integer(rank, 0, kMostRanks)));
+      add(std::to_string(rank.integer(0, kMostRanks)));
     }
   }
   return members;
@@ -123,7 +123,8 @@ Members members_of(const JsonValue& value) {
 class FlightReader {
  public:
   void file(const Source& source, std::int64_t number) {
-    const JsonFile file(source.name, strict_json(source.text));
+    JsonStream json(source.name, source.text);
+    const JsonFile file(source.name, json.document(), JsonNumbers::Loose);
     JsonObject root = file.root();
     if (version_.empty()) version_ = printable(root.string_or("version", ""));
     if (root.has("comm_lib_version") && root.at("comm_lib_version").is_string()) {
@@ -188,7 +189,7 @@ class FlightReader {
         (members.ranks > 0 ? "ranks " + members.text + " (\"" : "(\"") + name + "\")";
     sequences_[group].push_back({std::string(to_string(*kind)), *bytes});
     const bool timed = entry.has("duration_ms") && !entry.at("duration_ms").is_null();
-    const double ms = timed ? loose_number(entry.at("duration_ms"), 0, kMostMs) : 0;
+    const double ms = timed ? entry.number("duration_ms", 0, kMostMs) : 0;
     if (members.ranks == 1) {
       ++lone_;
     } else if (ms < 1e-6 || *bytes == 0) {
@@ -197,7 +198,7 @@ class FlightReader {
       item.fail("its process group \"" + printable(name) + "\" has no ranks in /pg_config");
     } else {
       constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-      const std::int64_t serial = loose_integer(entry.at("collective_seq_id"), 0, kMost);
+      const std::int64_t serial = entry.integer("collective_seq_id", 0, kMost);
       views_.add({group, serial, *kind, *bytes}, file, members.ranks, std::nullopt,
                  from_us(ms * 1e3));
     }

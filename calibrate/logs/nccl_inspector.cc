@@ -9,9 +9,8 @@
 #include "base/error.h"
 #include "base/json_reader.h"
 #include "calibrate/logs/rank_views.h"
-#include "recordings/json_items.h"
+#include "recordings/json_stream.h"
 #include "recordings/limits.h"
-#include "recordings/loose_json.h"
 #include "recordings/text.h"
 #include "schedule/collective_traits.h"
 
@@ -46,7 +45,7 @@ class InspectorReader {
   void begin_file() { header_.reset(); }
 
   void item(const std::string& name, std::string_view text) {
-    const JsonFile file(name, strict_json(text));
+    const JsonFile file(name, text, JsonNumbers::Loose);
     JsonObject root = file.root();
     version(root);
     if (root.has("p2p_perf")) {
@@ -70,10 +69,10 @@ class InspectorReader {
     const std::optional<Collective> kind =
         schedule::collective_named(&schedule::CollectiveTraits::nccl, perf.string("coll"));
     constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-    const std::int64_t serial = loose_integer(perf.at("coll_sn"), 0, kMost);
-    const std::int64_t bytes = loose_integer(perf.at("coll_msg_size_bytes"), 0, kMostBytes);
+    const std::int64_t serial = perf.integer("coll_sn", 0, kMost);
+    const std::int64_t bytes = perf.integer("coll_msg_size_bytes", 0, kMostBytes);
     const JsonValue time = perf.at("coll_exec_time_us");
-    const double us = time.is_null() ? 0 : loose_number(time, 0, kLongestCollectiveUs);
+    const double us = time.is_null() ? 0 : time.number(0, kLongestCollectiveUs);
     const std::string source = perf.string_or("coll_timing_source", "kernel_gpu");
     if (!kind) {
       ++counts_.other_kinds;
@@ -121,19 +120,19 @@ class InspectorReader {
  private:
   static Header read_header(JsonObject header) {
     Header read{.id = header.string("id"),
-                .ranks = loose_integer(header.at("n_ranks"), 1, kMostRanks),
-                .rank = loose_integer(header.at("rank"), 0, kMostRanks - 1)};
+                .ranks = header.integer("n_ranks", 1, kMostRanks),
+                .rank = header.integer("rank", 0, kMostRanks - 1)};
     if (read.rank >= read.ranks) {
       header.at("rank").fail("expected a rank below " + std::to_string(read.ranks));
     }
-    if (header.has("nnodes")) read.nodes = loose_integer(header.at("nnodes"), 1, kMostRanks);
+    if (header.has("nnodes")) read.nodes = header.integer("nnodes", 1, kMostRanks);
     return read;
   }
 
   void count_lost(JsonObject stats) {
     const char* const key = "coll_dropped_since_last_dump";
     if (!stats.has(key)) return;
-    counts_.lost = std::min(counts_.lost + loose_integer(stats.at(key), 0, kMostBytes), kMostBytes);
+    counts_.lost = std::min(counts_.lost + stats.integer(key, 0, kMostBytes), kMostBytes);
   }
 
   void version(JsonObject& root) {
@@ -167,11 +166,12 @@ CollectiveLog read_nccl_inspector(std::span<const Source> files) {
   refuse_metrics(files);
   for (const Source& source : files) {
     reader.begin_file();
-    const auto visit = [&](const JsonItem& item) {
-      reader.item(source.name + ": line " + std::to_string(item.line), item.text);
-    };
-    const JsonItemsEnd end = for_each_json_item(source.name, source.text, visit);
-    if (end.is_cut_off) {
+    JsonStream json(source.name, source.text);
+    while (const auto item = json.next_item()) {
+      reader.item(source.name + ": line " + std::to_string(item->line), item->text);
+    }
+    const JsonItemsEnd& end = json.items_end();
+    if (end.cut_line > 0) {
       log.left_out.push_back(source.name + ": line " + std::to_string(end.cut_line) +
                              ": the last entry is cut off");
     }

@@ -7,8 +7,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/json_reader.h"
 #include "calibrate/logs/nccl_tests.h"
+#include "recordings/json_stream.h"
 #include "recordings/limits.h"
-#include "recordings/loose_json.h"
 #include "recordings/text.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ std::optional<NcclTestsRow::Times> read_times(JsonObject& row, const char* key, 
 void read_row(const JsonValue& value, NcclTestsRun& run) {
   JsonObject object = value.object();
   NcclTestsRow row;
-  row.bytes = loose_integer(object.at("size"), 0, std::numeric_limits<std::int64_t>::max());
+  row.bytes = object.integer("size", 0, std::numeric_limits<std::int64_t>::max());
   row.dtype = object.string("type");
   row.redop = object.string("redop");
   row.root = integer_of(trimmed(object.string_or("root", "-1"))).value_or(-1);
@@ -91,7 +91,8 @@ std::string program_of(JsonObject& root) {
 
 NcclTestsRun read_nccl_tests_json(const std::string& name, std::string_view text,
                                   CollectiveLog& log) {
-  const JsonFile file(name, strict_json(text));
+  JsonStream json(name, text);
+  const JsonFile file(name, json.document(), JsonNumbers::Loose);
   JsonObject root = file.root();
   NcclTestsRun run{.place = "results", .program = program_of(root), .has_head = true};
   if (root.has("nccl_version")) {

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "tests/support/errors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -138,6 +139,26 @@ TEST(JsonReaderTest, ANumberIsFiniteInRangeAndNoBool) {
   EXPECT_EQ(number_message(R"({"n": false})"),
             "f.json: /n: expected a number from 0 to 1.5, found false");
   EXPECT_THAT(parse_message(R"({"n": 1e400})"), StartsWith("f.json: not valid JSON: "));
+}
+
+TEST(JsonReaderTest, LooseNumbersMayStandInQuotesAndWholeOnesHavePoints) {
+  const JsonFile file("f.json",
+                      R"({"n": [" 61 ", "61.0", 61.0, 61, "x", "1e999", 61.5, "\"61\""]})",
+                      JsonNumbers::Loose);
+  const JsonArray list = file.root().array("n");
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(list[i].integer(0, 61), 61) << i;
+    EXPECT_EQ(list[i].number(), 61) << i;
+  }
+  const auto message = [&](std::size_t i) {
+    return testing::error_of([&] { static_cast<void>(list[i].integer(0, 60)); });
+  };
+  EXPECT_EQ(message(0), "f.json: /n/0: expected an integer from 0 to 60, found \" 61 \"");
+  EXPECT_EQ(message(4), "f.json: /n/4: expected an integer from 0 to 60, found \"x\"");
+  EXPECT_THAT(message(5), StartsWith("f.json: /n/5: expected an integer"));
+  EXPECT_EQ(message(6), "f.json: /n/6: expected an integer from 0 to 60, found 61.5");
+  EXPECT_THAT(message(7), StartsWith("f.json: /n/7: expected an integer"));
+  EXPECT_THAT(list[0].string(), " 61 ");  // a string all the same
 }
 
 TEST(JsonReaderTest, NaNAndInfinityAreNotJson) {

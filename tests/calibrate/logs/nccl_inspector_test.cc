@@ -159,8 +159,8 @@ TEST(NcclInspectorTest, NamesFileLineAndPlaceOfAMistake) {
   EXPECT_THAT(
       error_of([&] { read_lines(entry(0, 1, "AllGather", std::int64_t{1} << 50, 5, 1 << 24)); }),
       HasSubstr("expected at most 2^50 bytes over all ranks"));
-  EXPECT_THAT(error_of([&] { read_lines(std::string(100, '{')); }),
-              HasSubstr("nested deeper than 64 levels"));
+  EXPECT_THAT(error_of([&] { read_lines(std::string(600, '{')); }),
+              HasSubstr("nested deeper than 512 levels"));
   EXPECT_THAT(error_of([&] { read_lines(""); }),
               HasSubstr("no usable collective of the NCCL inspector"));
 }
