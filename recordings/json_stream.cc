@@ -61,6 +61,14 @@ std::size_t string_stop(std::string_view text, std::size_t begin) {
   return static_cast<std::size_t>(first - text.data());
 }
 
+// Behind the quote that ends the string, or the end.
+std::size_t end_of_string(std::string_view text, std::size_t at) {
+  while ((at = string_stop(text, at)) < text.size() && text[at] == '\\') {
+    at = std::min(at + 2, text.size());
+  }
+  return std::min(at + 1, text.size());
+}
+
 int hex_digit(char c) {
   if (is_digit(c)) return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -99,14 +107,7 @@ JsonStream::JsonStream(std::string name, std::string_view text, JsonCommas comma
   if (text.starts_with(kMark)) at_ = kMark.size();
 }
 
-std::string JsonStream::place() const {
-  if (source_ != nullptr) return name_ + ": byte " + std::to_string(position());
-  const std::string_view read = bytes_.substr(0, at_);
-  const auto lines = std::ranges::count(read, '\n');
-  const std::size_t column = at_ - (read.rfind('\n') + 1) + 1;
-  return name_ + ": not valid JSON: line " + std::to_string(lines + 1) + ", column " +
-         std::to_string(column);
-}
+std::string JsonStream::place() const { return name_ + ": byte " + std::to_string(position()); }
 
 void JsonStream::fail(const std::string& expected) {
   throw InputError(place() + ": expected " + expected + ", found " +
@@ -180,11 +181,13 @@ JsonKind JsonStream::kind() {
   fail("a value");
 }
 
+void JsonStream::refuse_depth() const {
+  throw InputError(place() + ": nested deeper than " + std::to_string(kDeepest) + " levels");
+}
+
 void JsonStream::enter(char bracket, const char* what) {
   expect(bracket, what);
-  if (open_.size() >= kDeepest) {
-    throw InputError(place() + ": nested deeper than " + std::to_string(kDeepest) + " levels");
-  }
+  if (open_.size() >= kDeepest) refuse_depth();
   open_.push_back(bracket);
   just_opened_ = true;
 }
@@ -351,28 +354,15 @@ std::string_view JsonStream::number() {
   const std::size_t size = scan_number();
   const std::string_view text(bytes_.data() + keep_, size);
   if (std::ranges::all_of(text, in_number) || is_not_finite(text)) return text;
+  if (at_ == bytes_.size()) cut();
   at_ = keep_;
   fail("a number");
 }
 
-// Text of the value is replaced on the way to strict_.
-void JsonStream::put_instead(std::size_t begin, std::size_t end, std::string_view strict) {
-  strict_.append(bytes_, strict_to_, begin - strict_to_).append(strict);
-  strict_to_ = end;
-}
-
-// kMakesStrict: only of a text in memory, as it is never moved.
-template <bool kMakesStrict>
-void JsonStream::pass() {
-  constexpr std::size_t kNone = std::string::npos;
+void JsonStream::skip() {
   const std::size_t outside = open_.size();
-  std::size_t comma = kNone;  // the last token, where that is one
   do {
     const char c = peek_token();
-    if constexpr (kMakesStrict) {
-      if (comma != kNone && (c == '}' || c == ']')) put_instead(comma, comma + 1, "");
-      comma = c == ',' ? at_ : kNone;
-    }
     switch (c) {
       case '{':
       case '[':
@@ -405,42 +395,53 @@ void JsonStream::pass() {
           break;
         }
         [[fallthrough]];
-      default: {
-        const std::size_t size = number().size();
-        if constexpr (kMakesStrict) {
-          const std::size_t begin = at_ - size;
-          if (!std::ranges::all_of(bytes_.substr(begin, size), in_number)) {
-            put_instead(begin, at_, "null");
-          }
-        }
-      }
+      default:
+        static_cast<void>(number());
     }
   } while (open_.size() > outside);
   just_opened_ = false;
 }
 
-void JsonStream::skip() { pass<false>(); }
+void JsonStream::put_instead(std::size_t begin, std::size_t end, std::string_view strict) {
+  strict_.append(bytes_, strict_to_, begin - strict_to_).append(strict);
+  strict_to_ = end;
+}
 
-std::string_view JsonStream::value() {
-  static_cast<void>(peek_token());
+// Whatever the tokens are: who parses the text tells what is wrong in it.
+std::optional<std::string_view> JsonStream::strict_text(Reach reach) {
+  constexpr std::size_t kNone = std::string::npos;
   const std::size_t begin = at_;
   strict_.clear();
   strict_to_ = begin;
-  pass<true>();
+  int depth = 0;
+  bool is_over = false;       // the object
+  std::size_t comma = kNone;  // the last token, where that is one
+  while (at_ < bytes_.size() && !is_over) {
+    const std::size_t token = at_++;
+    const char c = bytes_[token];
+    if (is_space(c)) continue;
+    const bool closes = c == '}' || c == ']';
+    if (closes && comma != kNone) put_instead(comma, comma + 1, "");
+    comma = c == ',' ? token : kNone;
+    if (c == '"') {
+      at_ = end_of_string(bytes_, at_);
+    } else if (c == '{' || c == '[') {
+      if (++depth > kDeepest) refuse_depth();
+    } else if (closes) {
+      depth = std::max(depth - 1, 0);
+      is_over = reach == Reach::Object && depth == 0;
+    } else if (in_number_word(c)) {
+      while (at_ < bytes_.size() && in_number_word(bytes_[at_])) ++at_;
+      if (is_not_finite(bytes_.substr(token, at_ - token))) put_instead(token, at_, "null");
+    }
+  }
+  if (reach == Reach::Object && !is_over) return std::nullopt;
   if (strict_to_ == begin) return bytes_.substr(begin, at_ - begin);
   put_instead(at_, at_, "");
   return strict_;
 }
 
-std::string_view JsonStream::document() {
-  try {
-    const std::string_view text = value();
-    expect_end();
-    return text;
-  } catch (const JsonCut& cut) {
-    throw InputError(name_ + ": not valid JSON: " + cut.what());
-  }
-}
+std::string_view JsonStream::document() { return *strict_text(Reach::All); }
 
 std::optional<JsonItem> JsonStream::next_item() {
   for (; at_ < bytes_.size() && bytes_[at_] != '{'; ++at_) {
@@ -454,13 +455,12 @@ std::optional<JsonItem> JsonStream::next_item() {
   }
   if (at_ == bytes_.size()) return std::nullopt;
   const std::size_t begin = at_;
-  JsonItem item{.text = {}, .line = line_};
-  try {
-    item.text = value();
-  } catch (const JsonCut&) {
-    items_end_.cut_line = item.line;
+  const std::optional<std::string_view> text = strict_text(Reach::Object);
+  if (!text) {
+    items_end_.cut_line = line_;
     return std::nullopt;
   }
+  const JsonItem item{.text = *text, .line = line_};
   line_ += static_cast<std::size_t>(std::ranges::count(bytes_.substr(begin, at_ - begin), '\n'));
   return item;
 }

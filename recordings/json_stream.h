@@ -7,7 +7,7 @@
 //     else json.skip();
 //   }
 //
-// A text in memory is also cut into objects, or into one value, for readers that want a tree of it:
+// A text in memory is also cut into objects, for readers that want a tree of each:
 //
 //   JsonStream json(name, text);
 //   while (const auto item = json.next_item()) {   // of a list, or of JSON lines
@@ -15,13 +15,13 @@
 //
 // Memory: one buffer, as long as the longest string that was asked for (at most 16 MiB; strings that
 // are skipped may have any length). Cost: about 3 ns a byte of a profiler's trace, most of it in
-// skipped text; no tree is built. Of a text in memory nothing is copied, but for a value that is not strict JSON.
+// skipped text; no tree is built. Of a text in memory only what is not strict JSON is copied.
 //
 // What is wider than JSON, because profilers write it: a byte order mark; what printf makes of numbers
 // that are none (nan, -nan, inf, 1.#INF, as well as Python's NaN and Infinity); a comma before a closing
 // bracket; keys without their first quote; bytes that are not UTF-8. Beyond 512 levels of nesting the text is
 // refused. Where the text ends early, JsonCut is thrown and what has been read stands; every other
-// mistake is an InputError "FILE: byte N: expected ..., found ...", of a text in memory "FILE: not valid JSON: line N, column N: ...".
+// mistake is an InputError "FILE: byte N: expected ..., found ...".
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -51,7 +51,7 @@ enum class JsonKind { Object, Array, String, Number, True, False, Null };
 enum class JsonCommas { Between, AlsoLast };
 
 struct JsonItem {
-  std::string_view text;  // strict JSON from brace to brace; valid until the next call
+  std::string_view text;  // from brace to brace; valid until the next call
   std::size_t line = 1;   // where it begins
 };
 
@@ -91,14 +91,14 @@ class JsonStream {
   // Nothing but white space is left. Throws InputError otherwise.
   void expect_end();
 
-  // The rest is for a text in memory. What it gives is strict JSON where the text is JSON at all: without commas before closing
-  // brackets, and with null for numbers that are none. Lines stay as they are.
+  // Texts for a parser (base/json_reader.h), which tells what is wrong in them. They are without the byte order mark and commas before
+  // closing brackets, and with null for numbers that are none. Lines stay as they are. REQUIRES: a text in memory.
   //
   // The next object: of a list at the top, or one after the other, for files that are appended to while a job runs. Nothing
   // at the end, where items_end() says what else there was.
   std::optional<JsonItem> next_item();
   [[nodiscard]] const JsonItemsEnd& items_end() const { return items_end_; }
-  // All of the text, one value; valid until the next call. Throws InputError where it is cut off.
+  // What is left of the text; valid until the next call.
   std::string_view document();
 
   // Bytes read so far.
@@ -114,10 +114,11 @@ class JsonStream {
   bool pass_string();                 // likewise; whether a character was escaped
   void enter(char bracket, const char* what);
   void require_no_last_comma();  // of the bracket ahead
-  template <bool kMakesStrict>
-  void pass();               // any value
-  std::string_view value();  // as strict JSON, of a text in memory
-  void put_instead(std::size_t begin, std::size_t end, std::string_view strict);
+  [[noreturn]] void refuse_depth() const;
+  enum class Reach { Object, All };
+  // Of a text in memory; nothing: the object ahead has no end.
+  std::optional<std::string_view> strict_text(Reach reach);
+  void put_instead(std::size_t begin, std::size_t end, std::string_view strict);  // in strict_
   [[nodiscard]] std::string place() const;  // of the next byte, for messages
   std::size_t scan_number();
   std::string_view unescaped(std::string_view raw);
