@@ -137,6 +137,7 @@ TEST(EvaluateTest, MistakesAreTheAnswerOfTheirLine) {
   const std::string site = std::string("{") + kSite;
   EXPECT_THAT(error_of("{"), HasSubstr("line: not valid JSON"));
   EXPECT_THAT(error_of(R"({"groups)"), HasSubstr("line: not valid JSON"));
+  EXPECT_THAT(error_of(R"({"groups")"), HasSubstr("line: not valid JSON"));
   EXPECT_THAT(error_of("[]"), HasSubstr("expected an object"));
   EXPECT_THAT(error_of("{}"), HasSubstr("name a workload or a job"));
   EXPECT_THAT(error_of(R"({"workload": "mlp", "clustr": "a100x8"})"),
