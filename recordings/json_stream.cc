@@ -409,6 +409,7 @@ void JsonStream::put_instead(std::size_t begin, std::size_t end, std::string_vie
 
 // Whatever the tokens are: who parses the text tells what is wrong in it.
 std::optional<std::string_view> JsonStream::strict_text(Reach reach) {
+  DOVETAIL_CHECK(source_ == nullptr);
   constexpr std::size_t kNone = std::string::npos;
   const std::size_t begin = at_;
   strict_.clear();
