@@ -104,7 +104,7 @@ bool is_recording(Format format) { return row_of(format).is_recording; }
 
 std::string import_command(Format format, const std::string& path) {
   const FormatRow& row = row_of(format);
-  return "dovetail import " + std::string(to_string(format)) + " " + path + std::string(row.needs) +
+  return "dovetail import " + std::string(to_string(format)) + " " + path +
          (row.says_ranks == SaysRanks::No ? " --ranks N" : "");
 }
 

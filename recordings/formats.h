@@ -53,7 +53,6 @@ struct FormatRow {
   std::array<std::string_view, 3> marks{};  // words that only its files have, "" where it has fewer
   std::string_view beginning{};             // of each of its files, and of no other; "": none
   SaysRanks says_ranks = SaysRanks::Yes;
-  std::string_view needs{};     // what else a file lacks: " --step NVTX_RANGE"
   std::string_view examples{};  // how to make a file and to import it, lines of its help
 };
 

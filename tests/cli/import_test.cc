@@ -68,8 +68,8 @@ TEST_F(ImportTest, PredictionsRepeatWhichSizesWereMeasured) {
 // What a file of the format lacks, said for the files of the corpus.
 std::string said_besides(imports::Format format) {
   const bool has_ranks = imports::row_of(format).says_ranks != imports::SaysRanks::No;
-  return std::string(has_ranks ? "" : " --ranks 2") +
-         (imports::row_of(format).needs.empty() ? "" : " --step step --bytes 1MiB,2MiB");
+  if (format == imports::Format::Nsys) return " --ranks 2 --step step --bytes 1MiB,2MiB";
+  return has_ranks ? "" : " --ranks 2";
 }
 
 TEST_F(ImportTest, ReadsEveryFormatOfTheCorpusPackedWithGzip) {
@@ -143,8 +143,7 @@ TEST_F(ImportTest, NamesTheWayOnFromFilesOfOtherPrograms) {
               HasSubstr("nccl.log looks like nccl-log: dovetail import nccl-log "));
   write_file(path("run.sqlite"), "SQLite format 3");
   EXPECT_THAT(ask("diagnose " + path("run.sqlite")).output,
-              HasSubstr("run.sqlite looks like nsys: dovetail import nsys " + path("run.sqlite") +
-                        " --step NVTX_RANGE --bytes SIZE,... --ranks N"));
+              HasSubstr("run.sqlite: no SQLite export of Nsight Systems that can be read"));
   // Nsight's own report, and its export as lines of JSON.
   write_file(path("run.nsys-rep"), std::string("\x01NVIDIA\0\x02", 9));
   write_file(path("lines.json"), R"({"Type":48,"CudaEvent":{"startNs":"1"}}
@@ -155,7 +154,7 @@ TEST_F(ImportTest, NamesTheWayOnFromFilesOfOtherPrograms) {
          {"diagnose ", "import kineto ", "import nsys --step it --bytes 1MiB --ranks 2 "}) {
       const Ended ended = ask(command + path(name));
       EXPECT_EQ(ended.code, 2);
-      EXPECT_THAT(ended.output, HasSubstr("nsys export --type=sqlite -o " +
+      EXPECT_THAT(ended.output, HasSubstr("nsys export --type=sqlite --include-blobs=true -o " +
                                           name.substr(0, name.find('.')) + ".sqlite"))
           << command;
     }
