@@ -267,6 +267,8 @@ CompiledProgram compile(const schedule::ScheduledProgram& program, const models:
 Duration longest_compute(const schedule::ScheduledProgram& program, const CompiledProgram& compiled,
                          bool updates) {
   std::vector<std::int64_t> of_lane(compiled.rank_of_lane.size());
+  schedule::IdTable<OpId, schedule::Phase> phase(schedule::Phase::Forward);
+  for (const schedule::Op& op : program.program.ops) phase[op.id] = op.phase;
   for (const CommandNode& entry : compiled.command_nodes) {
     if (entry.step != 0) continue;
     const Command& command = program.roles[static_cast<std::size_t>(entry.role)]
@@ -274,7 +276,7 @@ Duration longest_compute(const schedule::ScheduledProgram& program, const Compil
     const auto* run = std::get_if<schedule::RunOp>(&command.action);
     if (run == nullptr || command.transfer || compiled.kind_of(entry) != NodeKind::Compute)
       continue;
-    if (!updates && program.program.op(run->op).phase == schedule::Phase::Optimizer) continue;
+    if (!updates && phase.at(run->op) == schedule::Phase::Optimizer) continue;
     const LaneRange lanes = compiled.lanes_of(entry);
     for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
       const auto node = static_cast<std::size_t>(compiled.on_lane(entry, lane));

@@ -334,6 +334,12 @@ class IterationFinder {
     throw InputError(trace_.file + ": no annotation is called \"" + asked + "\"" + listed);
   }
 
+  // What would have said where steps begin.
+  [[nodiscard]] std::string no_annotation() const {
+    return trace_.recorder == Recorder::Nsys ? "no --step, which names the NVTX ranges of steps"
+                                             : "no ProfilerStep annotation";
+  }
+
   [[nodiscard]] bool reduces(const TracedStep& window) const {
     auto pass = std::ranges::lower_bound(found_.passes, window.start, {}, &BackwardPass::begin);
     for (; pass != found_.passes.end() && pass->begin < window.end; ++pass) {
@@ -524,9 +530,8 @@ class IterationFinder {
     if (pieces.size() < 2) return one_step(whole);
     const bool accumulates = found_.accumulation.reducing > 1;
     const std::string what = accumulates ? "micro-step" : "iteration";
-    found_.notes.push_back("no ProfilerStep annotation: " + std::to_string(pieces.size()) + " " +
-                           what + "s were found by " +
-                           (accumulates ? "their backward passes" : by) +
+    found_.notes.push_back(no_annotation() + ": " + std::to_string(pieces.size()) + " " + what +
+                           "s were found by " + (accumulates ? "their backward passes" : by) +
                            " (--step NAME takes annotations of that name)");
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       TracedStep step;
@@ -559,7 +564,7 @@ class IterationFinder {
 
   Iterations one_step(const Span& trace) {
     const Span whole = worked_part_of(trace);
-    found_.notes.emplace_back("no ProfilerStep annotation: the whole trace counts as one step");
+    found_.notes.push_back(no_annotation() + ": the whole trace counts as one step");
     TracedStep step;
     step.name = "whole trace";
     step.start = whole.begin;
