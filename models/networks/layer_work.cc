@@ -33,8 +33,8 @@ struct Linear {
 
 class LayerWriter {
  public:
-  explicit LayerWriter(const Job& job)
-      : job_(job), model_(job.model), layout_(job.layout), parameters_(job_parameters(job)) {}
+  LayerWriter(const Job& job, const std::vector<ParameterShape>& parameters)
+      : job_(job), model_(job.model), layout_(job.layout), parameters_(parameters) {}
 
   std::vector<Element> embedding() {
     begin("model.embed_tokens", {divided_tokens(), model_.width});
@@ -830,7 +830,7 @@ class LayerWriter {
   const Job& job_;
   const Model& model_;
   const Layout& layout_;
-  const std::vector<ParameterShape> parameters_;
+  const std::vector<ParameterShape>& parameters_;
   std::int64_t layer_ = 0;
   bool is_in_layer_ = false;
   schedule::Operands operands_ = schedule::Operands::Own;  // of products with weights
@@ -874,11 +874,16 @@ std::vector<Compute> modules_of(const Compute& compute) {
   return parts;
 }
 
-std::vector<Element> embedding_work(const Job& job) { return LayerWriter(job).embedding(); }
-std::vector<Element> layer_work(const Job& job, std::int64_t layer) {
-  return LayerWriter(job).layer(layer);
+std::vector<Element> embedding_work(const Job& job, const std::vector<ParameterShape>& all) {
+  return LayerWriter(job, all).embedding();
 }
-std::vector<Element> head_work(const Job& job) { return LayerWriter(job).head(); }
+std::vector<Element> layer_work(const Job& job, const std::vector<ParameterShape>& all,
+                                std::int64_t layer) {
+  return LayerWriter(job, all).layer(layer);
+}
+std::vector<Element> head_work(const Job& job, const std::vector<ParameterShape>& all) {
+  return LayerWriter(job, all).head();
+}
 
 namespace {
 

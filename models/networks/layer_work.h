@@ -80,11 +80,12 @@ struct Travel {
 
 using Element = std::variant<Compute, Travel>;
 
-// REQUIRES: complete(job).
-std::vector<Element> embedding_work(const Job& job);
-std::vector<Element> layer_work(const Job& job, std::int64_t layer);
+// `all`: job_parameters(job). REQUIRES: complete(job).
+std::vector<Element> embedding_work(const Job& job, const std::vector<ParameterShape>& all);
+std::vector<Element> layer_work(const Job& job, const std::vector<ParameterShape>& all,
+                                std::int64_t layer);
 // The last norm, the output layer; the loss is `loss_work`.
-std::vector<Element> head_work(const Job& job);
+std::vector<Element> head_work(const Job& job, const std::vector<ParameterShape>& all);
 struct LossWork {
   std::vector<schedule::Kernel> forward, backward;
 };

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/interruption.h"
+#include "models/networks/adapters.h"
 #include "models/networks/groups.h"
 #include "models/networks/layer_work.h"
 #include "models/networks/tensors.h"
@@ -131,14 +132,15 @@ class ProgramWriter {
 
   // Forward.
   void forward() {
-    play(embedding_work(job_), 0, Recompute::None);
+    const std::vector<ParameterShape> all = job_parameters(job_);
+    play(embedding_work(job_, all), 0, Recompute::None);
     for (std::int64_t layer = 0; layer < job_.model.layers; ++layer) {
-      play(layer_work(job_, layer), static_cast<std::int32_t>(stage_of_layer(job_, layer)),
+      play(layer_work(job_, all, layer), static_cast<std::int32_t>(stage_of_layer(job_, layer)),
            is_recomputed(job_, layer)         ? Recompute::Full
            : is_recomputed_by_op(job_, layer) ? Recompute::Op
                                               : Recompute::None);
     }
-    play(head_work(job_), last_stage(), Recompute::None);
+    play(head_work(job_, all), last_stage(), Recompute::None);
     const LossWork loss = loss_work(job_);
     add_op("loss.forward", Phase::Forward, last_stage(), kernels(loss.forward), {flowing_},
            {activation("loss.out", {1})});
