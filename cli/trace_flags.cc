@@ -11,7 +11,8 @@ void bind_traces(CLI::App& command, std::vector<std::string>& files,
                  std::vector<std::string>& patterns, std::string& step) {
   command
       .add_option("files", files,
-                  "traces (.json, .json.gz): one rank's, or one of each rank; or a folder of them")
+                  "traces (.json, .json.gz, .sqlite of Nsight Systems): one rank's, or one of each "
+                  "rank; or a folder of them")
       ->required();
   command.add_option("--collective-pattern", patterns,
                      "part of the names of kernels that communicate (default: nccl, rccl, msccl)");
@@ -21,8 +22,8 @@ void bind_traces(CLI::App& command, std::vector<std::string>& files,
 }
 
 void bind_diagnose(CLI::App& app, DiagnoseOptions& options, Action& action) {
-  CLI::App& command =
-      *app.add_subcommand("diagnose", "why a step is slow, from PyTorch profiler traces");
+  CLI::App& command = *app.add_subcommand(
+      "diagnose", "why a step is slow, from traces of PyTorch's profiler and others");
   bind_traces(command, options.files, options.collective_patterns, options.step);
   command.add_option("--framework", options.framework,
                      "whose settings: torch (default), fsdp, megatron, deepspeed, horovod, xla");

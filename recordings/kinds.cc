@@ -55,6 +55,7 @@ constexpr std::array kRows = {
     Row{Is::DdpForward, Where::Anywhere, "DistributedDataParallel.forward"},
     Row{Is::Compiled, Where::Anywhere, "CompiledFxGraph"},
     Row{Is::Compiled, Where::Anywhere, "Torch-Compiled Region"},
+    Row{Is::WholeGraph, Where::Whole, "CUDA graph"},
     Row{Is::Rocm, Where::Anywhere, "hipLaunchKernel"},
     Row{Is::Rocm, Where::Anywhere, "hipModuleLaunchKernel"},
     Row{Is::Rocm, Where::Anywhere, "hipExtModuleLaunchKernel"},

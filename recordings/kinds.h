@@ -40,6 +40,7 @@ enum class Is : std::uint8_t {
   FsdpModule,          // "FullyShardedDataParallel..."
   DdpForward,          // "DistributedDataParallel.forward"
   Compiled,            // a graph of torch.compile
+  WholeGraph,          // an execution of a CUDA graph, recorded without its kernels
   Rocm,                // a launch on an AMD GPU
   FsdpGather,          // "FSDP::all_gather (layers.3)"
   FsdpReduce,          // "FSDP::post_backward_reduce"

@@ -120,7 +120,7 @@ TraceFiles find_traces(const std::vector<std::string>& given) {
     if (!fs::is_directory(path, unreadable)) {
       found.files.push_back(path);
     } else if (!Folder(found).add(path, 0)) {
-      throw InputError(path + ": a folder without traces (*.json, *.json.gz)" +
+      throw InputError(path + ": a folder without traces (*.json, *.json.gz, *.sqlite)" +
                        (found.notes.empty() ? "" : "; " + found.notes.back()));
     }
   }

@@ -89,9 +89,13 @@ class StepAttribution {
     }
     if (!node) return behind_the_last(from);
     const std::optional<step::Edge> by = step::started_by(recorded_.graph, timeline_, *node);
-    if (!by || by->kind != step::EdgeKind::Event) {
+    // What runs on a collective's own stream waits for it by its place in that.
+    const bool is_behind =
+        by && by->kind == step::EdgeKind::Order && collective_of(by->from) != kNone;
+    if (!by || (by->kind != step::EdgeKind::Event && !is_behind)) {
       const std::int32_t launch = work(recorded_.origin_of(*node).index).launch;
-      if (launch == kNone) return {};
+      // Nobody can tell that the host was late with what has no launch in the file.
+      if (launch == kNone) return {in_flight_until(from), Instant::min(), *node};
       const auto call = recorded_.node_of_call[static_cast<std::size_t>(launch)];
       return call ? host_wait(*call, launch) : Wanted{};
     }
@@ -136,6 +140,18 @@ class StepAttribution {
       if (work(number).start <= at && at < work(number).end) return work(number).collective;
     }
     return kNone;
+  }
+
+  // Of those that ended last by then.
+  [[nodiscard]] std::int32_t in_flight_until(Instant at) const {
+    std::int32_t last = kNone;
+    Instant end = Instant::min();
+    for (const std::int32_t number : communication_) {
+      if (work(number).start >= at || work(number).end < end) continue;
+      last = work(number).collective;
+      end = work(number).end;
+    }
+    return last;
   }
 
   void add(std::int32_t collective, Cause cause, Duration time) {

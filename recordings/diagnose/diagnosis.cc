@@ -309,8 +309,9 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework,
   const bool unsized =
       std::ranges::any_of(diagnosis.ranks.front().replay.buckets,
                           [](const TracedBuckets& step) { return !step.sizes_known; });
-  const std::string with_shapes =
-      job.ranks.front().trace.has_shapes ? "" : " (record with record_shapes=True)";
+  const bool may_have_shapes = job.ranks.front().trace.recorder == imports::Recorder::Kineto &&
+                               !job.ranks.front().trace.has_shapes;
+  const std::string with_shapes = may_have_shapes ? " (record with record_shapes=True)" : "";
   if (unsized && !is_sharded(job.ranks.front().trace)) {
     diagnosis.unknowns.push_back("the size of each gradient" + with_shapes +
                                  ": buckets other than the recorded ones are judged as if the "
@@ -326,6 +327,7 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework,
   diagnosis.is_of_fsdp = is_sharded(first);
   diagnosis.has_ddp = first.has(Is::DdpForward);
   diagnosis.is_compiled = first.has(Is::Compiled);
+  diagnosis.has_whole_graphs = first.has(Is::WholeGraph);
   diagnosis.is_of_rocm = first.has(Is::Rocm);
   if (!diagnosis.is_of_fsdp) {
     diagnosis.buckets = bucket_advice(job, diagnosis.ranks.front().forecast, framework);
@@ -344,6 +346,9 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework,
         std::ranges::any_of(diagnosis.ranks.front().replay.buckets, unsized_bucket)
             ? "what other buckets would give: the sizes of the recorded ones are not in the trace" +
                   with_shapes
+        : !first.has(Is::Backward)
+            ? "what other buckets would give: no operator of backward is in the recording, so no "
+              "gradient either (Nsight Systems has them under torch.autograd.profiler.emit_nvtx)"
             : "what other buckets would give: no all-reduce of this trace was issued from backward "
               "(by DistributedDataParallel), or the replay misses the step");
   }

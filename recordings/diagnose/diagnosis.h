@@ -109,8 +109,9 @@ struct Diagnosis {
   std::optional<std::int64_t> world_size;  // nobody may say it
   bool has_ddp = false;                    // a module is wrapped in DistributedDataParallel
   bool is_compiled = false;                // the step, or a part of it, by torch.compile
-  bool is_of_rocm = false;                 // an AMD GPU
-  std::optional<Stages> stages;            // of a pipeline
+  bool has_whole_graphs = false;  // CUDA graphs without their kernels: what these send is not known
+  bool is_of_rocm = false;        // an AMD GPU
+  std::optional<Stages> stages;   // of a pipeline
   std::optional<Uneven> uneven;
   imports::Unrecognised unrecognised;  // over all ranks: what an absence must not be taken for
   std::vector<std::string> notes;      // how the traces were read, and what was left out

@@ -612,6 +612,12 @@ void say_no_buckets(const Diagnosis& diagnosis, Brief& brief) {
                              diagnosis.unrecognised.likely.empty();
   if (diagnosis.is_of_fsdp && !sends_nothing) return say_sharding(diagnosis, brief);
   if (!sends_nothing) return;
+  if (diagnosis.has_whole_graphs) {
+    brief.why_nothing =
+        "CUDA graphs are in the recording as a whole, and what they send is not told (nsys profile "
+        "--cuda-graph-trace=node)";
+    return;
+  }
   brief.why_nothing =
       diagnosis.world_size == 1
           ? "this job is one rank and sends nothing" +

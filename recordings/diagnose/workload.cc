@@ -650,6 +650,14 @@ Extracted workload_of(const JobTrace& job, std::size_t number, const RankReplay&
     return "no bucket of DistributedDataParallel in it (an all-reduce that backward launched): no "
            "workload can be made";
   }
+  const bool is_unsized = std::ranges::all_of(replay.buckets, [](const TracedBuckets& step) {
+    return std::ranges::all_of(step.buckets,
+                               [](const TracedBucket& bucket) { return bucket.elements == 0; });
+  });
+  if (is_unsized) {
+    return "the sizes of its all-reduces are not in the recording (what is not known says how they "
+           "come into it): no workload can be made";
+  }
   const QuietGraph graph(rank, replay, options.others);
   const QuietSteps quiet =
       quiet_steps(graph, Cutter(rank, replay.buckets, graph.recorded()), rank.line);
@@ -662,6 +670,7 @@ Extracted workload_of(const JobTrace& job, std::size_t number, const RankReplay&
     workload.ends.push_back(before + bucket.gradients.size());
   }
   for (const TracedBuckets& step : replay.buckets) workload.sizes_known &= step.sizes_known;
+  workload.recorder = rank.trace.recorder;
   models::Profile& profile = workload.profile;
   profile.name = options.name;
   profile.world_size = job.world_size().value_or(std::max<std::int64_t>(2, std::ssize(job.ranks)));
@@ -681,10 +690,11 @@ Extracted workload_of(const JobTrace& job, std::size_t number, const RankReplay&
 }
 
 std::string workload_json(const TracedWorkload& workload) {
-  return imports::profile_to_json(
-      workload.profile,
-      "imported from a PyTorch profiler trace: the step without communication, median of " +
-          std::to_string(workload.steps) + " steps");
+  return imports::profile_to_json(workload.profile,
+                                  "imported from a recording of " +
+                                      std::string(to_string(workload.recorder)) +
+                                      ": the step without communication, median of " +
+                                      std::to_string(workload.steps) + " steps");
 }
 
 }  // namespace dovetail::diagnose

@@ -68,8 +68,9 @@ enum class OtherCollectives { AsRecorded, OwnTime, WaitingOnly };
 enum class HostTaken { RunsAhead, Follows };
 
 struct TracedWorkload {
-  models::Profile profile;         // with what was recorded
-  std::vector<std::size_t> ends;   // of the recorded buckets, exclusive, in gradient-ready order
+  models::Profile profile;        // with what was recorded
+  std::vector<std::size_t> ends;  // of the recorded buckets, exclusive, in gradient-ready order
+  imports::Recorder recorder = imports::Recorder::Kineto;
   bool sizes_known = true;         // of every gradient
   bool host_waits = false;         // for the GPU, somewhere in the trace
   std::size_t steps = 0;           // of whose times the medians are

@@ -7,9 +7,27 @@
 #include "recordings/kineto/reader.h"
 #include "recordings/nsys/reader.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 namespace dovetail::imports {
+namespace {
+
+// Ranks as NCCL numbered them in a group are those of the job only where no two are the same.
+void forget_ranks_of_groups(std::vector<Recording>& recordings) {
+  std::set<std::int64_t> seen;
+  const bool are_of_groups = std::ranges::any_of(recordings, [&seen](const Recording& one) {
+    return one.recorder == Recorder::Nsys && one.rank && !seen.insert(*one.rank).second;
+  });
+  for (Recording& one : recordings) {
+    if (!are_of_groups || one.recorder != Recorder::Nsys) continue;
+    one.rank.reset();
+    one.world_size.reset();
+  }
+}
+
+}  // namespace
 std::vector<Recording> read_recordings(const std::string& file, const ByteLimits& limits) {
   if (guess_format_of_file(file) == Format::Nsys) return read_nsys(file, {});
   std::vector<Recording> recordings;
@@ -29,6 +47,7 @@ JobTrace load_job(const std::vector<std::string>& files, const JobOptions& optio
       recordings.push_back(std::move(one));
     }
   }
+  forget_ranks_of_groups(recordings);
   return make_job(std::move(recordings), options);
 }
 

@@ -22,7 +22,8 @@ std::vector<std::string> other_processes(const std::vector<Recording>& recording
   constexpr std::size_t kShown = 16;
   std::vector<std::string> others;
   for (const Recording& one : recordings) {
-    if (&one == chosen || others.size() == kShown) continue;
+    const bool is_same = chosen != nullptr && one.process == chosen->process;
+    if (is_same || others.size() == kShown) continue;
     others.push_back(std::to_string(one.process.value_or(0)));
   }
   return others;
@@ -43,8 +44,8 @@ ImportedStep nsys_step(std::vector<Recording> recordings, const NsysStepOptions&
   }
   std::string which;
   if (recordings.size() > 1) {
-    which = std::to_string(recordings.size()) + " processes in the report: this is " +
-            std::to_string(chosen->process.value_or(0)) + "; --pid names another, of " +
+    which = std::to_string(recordings.size()) + " processes and devices in the report: this is " +
+            chosen->file + "; --pid names another, of " +
             listed(other_processes(recordings, &*chosen));
   }
   RankTrace rank;

@@ -26,6 +26,8 @@ namespace {
 constexpr const char* kProcessOf = " / 16777216";  // 2^24, of globalPid and globalTid
 constexpr std::int64_t kInProcess = 0xffffff;
 
+constexpr const char* kGraphNodes = "--cuda-graph-trace=node";
+
 // Where things stand in this file: tables under their names of this version, and columns that not all have.
 struct Layout {
   std::string kernels, copies, sets, calls, waits, ranges, whole_graphs;
@@ -47,6 +49,10 @@ Layout layout_of(Database& database, const std::string& path) {
                 .whole_graphs = table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE")};
   if (layout.kernels.empty() && layout.calls.empty() && layout.ranges.empty()) {
     database.fail("no such table: CUPTI_ACTIVITY_KIND_KERNEL");
+  }
+  if (layout.kernels.empty() && !layout.whole_graphs.empty()) {
+    throw InputError(path + ": it has CUDA graphs as a whole, and no kernel: record with " +
+                     kGraphNodes);
   }
   if (layout.kernels.empty() || layout.calls.empty()) {
     throw InputError(path + ": it has no kernels and launches of CUDA: record with -t cuda,nvtx");
@@ -155,6 +161,7 @@ class RankReader {
     read_kernels();
     if (!layout_.copies.empty()) read_copies();
     if (!layout_.sets.empty()) read_sets();
+    if (!layout_.whole_graphs.empty()) read_whole_graphs();
     read_calls();
     if (!layout_.waits.empty()) read_waits();
     if (!layout_.ranges.empty()) read_ranges();
@@ -267,6 +274,25 @@ class RankReader {
              });
   }
 
+  // Executions of graphs that were recorded without their kernels: the GPU is busy, with what nobody knows.
+  void read_whole_graphs() {
+    std::int64_t graphs = 0;
+    each_row(layout_.whole_graphs,
+             "SELECT start, end, correlationId, streamId FROM " + layout_.whole_graphs +
+                 only("globalPid", "deviceId"),
+             [&](sqlite3_stmt* row) {
+               add_gpu_work(event_at(row, EventKind::Kernel, "CUDA graph"),
+                            sqlite3_column_int64(row, 3));
+               ++graphs;
+             });
+    if (graphs == 0) return;
+    recording_.problems.push_back(
+        std::to_string(graphs) +
+        " executions of CUDA graphs are in the report as a whole, without their kernels, and count "
+        "as computation, collectives in them too: record with " +
+        kGraphNodes);
+  }
+
   void read_calls() {
     std::map<std::int64_t, int> seen;
     const std::string name = layout_.calls_have_names ? "s.value" : "'cudaLaunchKernel'";
@@ -324,7 +350,7 @@ class RankReader {
   }
 
   void add_range(sqlite3_stmt* row) {
-    const std::string range = text_at(row, 3);
+    const std::string range = printable(text_at(row, 3));
     const std::string_view name = operator_of(range);
     RecordedEvent event = event_at(
         row, is_annotation(range, name) ? EventKind::Annotation : EventKind::Operator, name);
@@ -389,10 +415,10 @@ class RankReader {
     recording_.collectives.push_back(std::move(args));
   }
 
-  // NCCL gives of an all-gather what one rank sends, of a reduce-scatter what one receives.
+  // NCCL gives of an all-gather what one rank sends, of a reduce-scatter what one receives, of its own all-to-all what one sends to one.
   [[nodiscard]] std::optional<std::int64_t> whole_of(std::string_view call,
                                                      const NcclPayload& payload) const {
-    if (call != "allgather" && call != "reducescatter") return payload.bytes;
+    if (call != "allgather" && call != "reducescatter" && call != "alltoall") return payload.bytes;
     if (!payload.communicator || !payload.bytes) return std::nullopt;
     const auto ranks = ranks_of_.find(*payload.communicator);
     if (ranks == ranks_of_.end() || *payload.bytes > (std::int64_t{1} << 50) / ranks->second) {
@@ -419,12 +445,13 @@ void add_facts(Database& database, Recording& recording, std::int64_t device) {
     const auto has = [&](const char* name) {
       return std::ranges::find(columns, name) != columns.end();
     };
-    database.each(
-        std::string("SELECT name, ") + (has("smCount") ? "smCount" : "0") + " FROM " + gpus +
-            (has("id") ? " WHERE id = " + std::to_string(device) : "") + " LIMIT 1",
-        [&](sqlite3_stmt* row) {
-          recording.devices[0] = {.name = text_at(row, 0), .sms = sqlite3_column_int64(row, 1)};
-        });
+    database.each(std::string("SELECT name, ") + (has("smCount") ? "smCount" : "0") + " FROM " +
+                      gpus + (has("id") ? " WHERE id = " + std::to_string(device) : "") +
+                      " LIMIT 1",
+                  [&](sqlite3_stmt* row) {
+                    recording.devices[0] = {.name = printable(text_at(row, 0)),
+                                            .sms = sqlite3_column_int64(row, 1)};
+                  });
   }
   const std::string start = database.table_like("TARGET_INFO_SESSION_START_TIME");
   if (start.empty()) return;
@@ -450,11 +477,6 @@ std::vector<Recording> read_database(const std::string& path, Database& database
     recordings.back().process = rank.pid();
     recordings.back().report = path;
     add_facts(database, recordings.back(), rank.device);
-    if (layout.whole_graphs.empty()) continue;
-    recordings.back().problems.push_back(
-        std::to_string(database.rows_of(layout.whole_graphs)) +
-        " CUDA graphs were recorded as a whole, without their kernels: record with "
-        "--cuda-graph-trace=node");
   }
   return recordings;
 }

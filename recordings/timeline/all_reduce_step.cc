@@ -20,6 +20,8 @@ namespace {
 struct BareStep {
   std::vector<Duration> ready, took;
   std::vector<std::int32_t> all_reduces;  // in RankTimeline::collectives
+  Duration
+      beside_last{};  // computation launched behind the last all-reduce that began before its end
   Duration optimizer{};
   std::size_t works = 0;
   std::map<std::string_view, std::size_t> others;  // other collectives, by kind
@@ -36,11 +38,13 @@ class StepReader {
     Instant first = Instant::max();
     Instant computed = Instant::min();  // end of the last computation that was launched so far
     Instant reduced = Instant::min();
+    Duration beside{};
     for (const std::int32_t number : step.works) {
       const GpuWork& work = line_.works[static_cast<std::size_t>(number)];
       first = std::min(first, work.start);
       if (work.collective == kNone) {
         computed = std::max(computed, work.end);
+        if (work.start < reduced) beside += work.end - work.start;
         continue;
       }
       const CollectiveKind kind = line_.collectives[static_cast<std::size_t>(work.collective)].kind;
@@ -48,6 +52,7 @@ class StepReader {
         ++bare.others[to_string(kind)];
         continue;
       }
+      beside = {};
       bare.all_reduces.push_back(work.collective);
       bare.ready.push_back(std::clamp(computed, first, std::max(first, work.start)) - first);
       bare.took.push_back(std::max(work.end - work.start, Duration(1)));
@@ -58,6 +63,7 @@ class StepReader {
       if (work.collective == kNone && work.start >= reduced)
         bare.optimizer += work.end - work.start;
     }
+    bare.beside_last = beside;
     return bare;
   }
 
@@ -80,8 +86,12 @@ std::string others_in_words(const BareStep& step) {
 std::vector<Bytes> sizes_of(const RankTrace& rank, const std::vector<BareStep>& steps,
                             const std::vector<Bytes>& given) {
   const std::size_t count = given.empty() ? steps.front().ready.size() : given.size();
+  if (count == 0) {
+    throw InputError(rank.trace.file + ": a step has no all-reduce" +
+                     others_in_words(steps.front()));
+  }
   for (const BareStep& step : steps) {
-    if (step.ready.size() == count && count > 0) continue;
+    if (step.ready.size() == count) continue;
     throw InputError(rank.trace.file + ": a step has " +
                      counted(step.ready.size(), "NCCL all-reduce") + ", but " +
                      (given.empty() ? "another has " + std::to_string(count)
@@ -136,13 +146,17 @@ ImportedStep all_reduce_step(const RankTrace& rank, const AllReduceStepOptions& 
     ready.push_back(median(std::move(at)));
     if (i > 0) ready[i] = std::max(ready[i], ready[i - 1]);
   }
-  std::vector<Duration> optimizer;
-  for (const BareStep& step : steps) optimizer.push_back(step.optimizer);
+  std::vector<Duration> optimizer, beside_last;
+  for (const BareStep& step : steps) {
+    optimizer.push_back(step.optimizer);
+    beside_last.push_back(step.beside_last);
+  }
   profile.name = std::filesystem::path(rank.trace.file).stem().string();
   profile.world_size = ranks_of(rank, options);
-  profile.by_rank.push_back({.forward = ready.front(),
-                             .backward = ready.back() - ready.front(),
-                             .optimizer = median(std::move(optimizer))});
+  profile.by_rank.push_back(
+      {.forward = ready.front(),
+       .backward = ready.back() - ready.front() + median(std::move(beside_last)),
+       .optimizer = median(std::move(optimizer))});
   for (std::size_t i = 0; i < ready.size(); ++i) {
     profile.gradients.push_back({.name = "all-reduce " + std::to_string(i),
                                  .numel = (sizes[i].count() + 3) / 4,

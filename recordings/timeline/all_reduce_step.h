@@ -1,6 +1,6 @@
 // A step of which a recording tells kernels and all-reduces, and no operator (Nsight Systems without emit_nvtx): each all-reduce is
 // one gradient, ready when the last kernel that was launched before it has ended; medians over the steps. Computation before the first
-// gradient stands in forward, what follows the last one's reduction in the optimizer.
+// gradient stands in forward, what runs beside the last one's reduction in backward, what follows it in the optimizer.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

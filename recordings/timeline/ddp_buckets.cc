@@ -194,6 +194,8 @@ class Finder {
       const TracedCollective& of_call = line_.collectives[static_cast<std::size_t>(issued->second)];
       bucket.collective = issued->second;
       bucket.elements = of_call.elements.value_or(0);
+      // A size without a type: counted in elements of four bytes.
+      if (!of_call.elements && of_call.bytes) bucket.elements = of_call.bytes->count() / 4;
       if (of_call.bytes && of_call.elements.value_or(0) > 0) {
         bucket.element_size = Bytes(of_call.bytes->count() / *of_call.elements);
       }

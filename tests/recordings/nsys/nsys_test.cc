@@ -165,8 +165,8 @@ TEST_F(NsysTest, ReadsOneProcessOfSeveral) {
         {.step = "step", .pid = pid, .all_reduces = {.bytes = {mib(1), mib(2)}, .ranks = 8}});
   };
   EXPECT_EQ(of({}).profile.by_rank[0].forward, from_us(200));
-  EXPECT_EQ(of({}).read.front(),
-            "2 processes in the report: this is 11; --pid names another, of 12");
+  EXPECT_EQ(of({}).read.front(), "2 processes and devices in the report: this is " + path_ +
+                                     " (process 11, GPU 0); --pid names another, of 12");
   EXPECT_EQ(of(11).profile.by_rank[0].forward, from_us(200));
   EXPECT_EQ(of(12).profile.by_rank[0].forward, from_us(300));
   EXPECT_EQ(of(12).read.back(), "3 steps, 15 kernels, 2 all-reduces a step");
