@@ -68,7 +68,6 @@ int Database::count(void* self) {
 }
 
 void Database::each(const std::string& query, const std::function<void(sqlite3_stmt*)>& row) {
-  used_ = 0;
   sqlite3_stmt* made = nullptr;
   if (sqlite3_prepare_v2(handle_.get(), query.c_str(), -1, &made, nullptr) != SQLITE_OK) {
     fail(sqlite3_errmsg(handle_.get()));

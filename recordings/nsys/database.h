@@ -1,4 +1,4 @@
-// An SQLite file of somebody else: nothing that it brings along is run, and no query runs for ever. Source of the settings:
+// An SQLite file of somebody else: nothing that it brings along is run, and no queries run for ever. Source of the settings:
 // sqlite.org/security.html, "Untrusted SQLite Database Files". Absent from builds without SQLite.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -19,7 +19,7 @@ namespace dovetail::imports {
 
 class Database {
  public:
-  // `effort`: how long SQLite may work on a query before the file is refused, in 100,000 instructions of its machine. A file
+  // `effort`: how long SQLite may work on the file, all queries together, before it is refused, in 100,000 instructions of its machine. A file
   // packed with gzip is unpacked into memory, up to 1 GiB. Throws InputError: it cannot be read.
   Database(const std::string& path, std::int64_t effort);
   // The bytes of such a file, which must outlive the database.
@@ -48,7 +48,7 @@ class Database {
   std::string path_;
   std::string unpacked_;
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> handle_{nullptr, sqlite3_close};
-  std::int64_t used_ = 0;  // of the query that runs
+  std::int64_t used_ = 0;
   std::int64_t effort_;
 };
 

@@ -1,4 +1,4 @@
-// One pass a table and process: kernels, copies, calls, waits and ranges become events, and NCCL's ranges what the launches inside them
+// One pass a table: kernels, copies, calls, waits and ranges become events, and NCCL's ranges what the launches inside them
 // communicate.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -18,6 +18,8 @@
 #include <charconv>
 #include <map>
 #include <optional>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace dovetail::imports {
@@ -32,7 +34,7 @@ constexpr const char* kGraphNodes = "--cuda-graph-trace=node";
 struct Layout {
   std::string kernels, copies, sets, calls, waits, ranges, whole_graphs;
   bool has_processes = false;  // kernels and calls say theirs
-  bool has_devices = false, has_streams = false;
+  bool has_devices = false;
   bool calls_have_names = false;
   bool ranges_have_threads = false, ranges_have_payload = false;
   std::string kernel_name = "shortName";
@@ -64,7 +66,6 @@ Layout layout_of(Database& database, const std::string& path) {
   const std::vector<std::string> calls = database.columns_of(layout.calls);
   layout.has_processes = has(kernels, "globalPid") && has(calls, "globalTid");
   layout.has_devices = has(kernels, "deviceId");
-  layout.has_streams = has(kernels, "streamId");
   layout.calls_have_names = has(calls, "nameId");
   if (has(kernels, "demangledName")) layout.kernel_name = "demangledName";
   if (!layout.ranges.empty()) {
@@ -147,56 +148,117 @@ std::string copy_name(std::int64_t kind, std::int64_t from, std::int64_t to) {
          std::string(memory(from)) + " -> " + std::string(memory(to)) + ")";
 }
 
+// What a row becomes, of one rank. The first five columns of a row are start, end, correlationId, process and device.
 class RankReader {
  public:
-  RankReader(Database& database, const std::string& path, const Layout& layout,
-             const PayloadSchemas& schemas, const Rank& rank)
-      : database_(database), layout_(layout), schemas_(schemas), rank_(rank) {
-    recording_.file = path;
+  RankReader(Database& database, std::string file, const PayloadSchemas& schemas, const Rank& rank)
+      : database_(database), schemas_(schemas), rank_(rank) {
+    recording_.file = std::move(file);
     recording_.recorder = Recorder::Nsys;
     static_cast<void>(names_.number(""));  // of events without a name
   }
 
-  Recording read() {
-    read_kernels();
-    if (!layout_.copies.empty()) read_copies();
-    if (!layout_.sets.empty()) read_sets();
-    if (!layout_.whole_graphs.empty()) read_whole_graphs();
-    read_calls();
-    if (!layout_.waits.empty()) read_waits();
-    if (!layout_.ranges.empty()) read_ranges();
+  // Whether a row is of this rank; what does not tell its process or device is of all.
+  [[nodiscard]] bool has(sqlite3_stmt* row) const {
+    const auto is = [row](int column, std::int64_t wanted) {
+      return sqlite3_column_type(row, column) == SQLITE_NULL ||
+             sqlite3_column_int64(row, column) == wanted;
+    };
+    return (!rank_.process || is(3, *rank_.process)) &&
+           (!rank_.has_other_devices || is(4, rank_.device));
+  }
+
+  Recording end() {
+    if (graphs_ > 0) {
+      recording_.problems.push_back(
+          std::to_string(graphs_) +
+          " executions of CUDA graphs are in the report as a whole, without their kernels, and "
+          "count as computation, collectives in them too: record with " +
+          kGraphNodes);
+    }
     recording_.names = names_.take();
     recording_.events_in_file = std::ssize(recording_.events);
     static_cast<void>(settle(recording_));
     require_one_recording(recording_);
+    recording_.process = rank_.pid();
     return std::move(recording_);
   }
 
+  // Stream, full and short name.
+  void add_kernel(sqlite3_stmt* row) {
+    const std::string full = text_at(row, 6);
+    const std::string brief = text_at(row, 7);
+    if (brief.find("nccl") != std::string::npos) recording_.backend = "nccl";
+    // Streams are told apart in newer exports only; without them NCCL's kernels are on their own.
+    const bool is_apart =
+        sqlite3_column_type(row, 5) == SQLITE_NULL && brief.find("ccl") != std::string::npos;
+    add_gpu_work(event_at(row, EventKind::Kernel, full.empty() ? brief : full),
+                 is_apart ? 1 : sqlite3_column_int64(row, 5));
+  }
+
+  // Stream, kind, from, to, bytes.
+  void add_copy(sqlite3_stmt* row) {
+    const auto kind = [row](int column) {
+      const bool is_told = sqlite3_column_type(row, column) != SQLITE_NULL;
+      return is_told ? sqlite3_column_int64(row, column) : -1;
+    };
+    RecordedEvent event = event_at(row, EventKind::Memcpy, copy_name(kind(6), kind(7), kind(8)));
+    const std::int64_t bytes = kind(9);
+    event.bytes = bytes <= (std::int64_t{1} << 50) ? std::max<std::int64_t>(bytes, -1) : -1;
+    add_gpu_work(event, sqlite3_column_int64(row, 5));
+  }
+
+  void add_set(sqlite3_stmt* row) {
+    add_gpu_work(event_at(row, EventKind::Memset, "Memset (Device)"), sqlite3_column_int64(row, 5));
+  }
+
+  // An execution of a graph that was recorded without its kernels: the GPU is busy, with what nobody knows.
+  void add_whole_graph(sqlite3_stmt* row) {
+    add_gpu_work(event_at(row, EventKind::Kernel, "CUDA graph"), sqlite3_column_int64(row, 5));
+    ++graphs_;
+  }
+
+  // Name, thread.
+  void add_call(sqlite3_stmt* row) {
+    const std::string name = text_at(row, 5);
+    RecordedEvent event =
+        event_at(row, EventKind::RuntimeCall, name.empty() ? "cudaLaunchKernel" : call_of(name));
+    event.thread = thread_number(text_at(row, 6));
+    if (!rank_.process && !launches_.insert(event.correlation).second) {
+      database_.fail("a correlation id stands for several launches: export one process");
+    }
+    recording_.events.push_back(event);
+  }
+
+  // Kind, stream.
+  void add_wait(sqlite3_stmt* row) {
+    constexpr std::array<std::string_view, 5> kNames = {
+        "Unknown", "Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync"};
+    const std::int64_t type = sqlite3_column_int64(row, 5);
+    const bool is_known = type >= 0 && std::cmp_less(type, kNames.size());
+    RecordedEvent event = event_at(row, EventKind::Synchronisation,
+                                   kNames[is_known ? static_cast<std::size_t>(type) : 0]);
+    event.stream = static_cast<std::int32_t>(sqlite3_column_int64(row, 6) & 0x7fffffff);
+    event.thread = thread_number("waits");
+    recording_.events.push_back(event);
+  }
+
+  // Text, thread, payload.
+  void add_range(sqlite3_stmt* row) {
+    const std::string range = printable(text_at(row, 5));
+    const std::string_view name = operator_of(range);
+    RecordedEvent event = event_at(
+        row, is_annotation(range, name) ? EventKind::Annotation : EventKind::Operator, name);
+    event.thread = thread_number(text_at(row, 6));
+    if (name.starts_with("nccl") && !name.starts_with("nccl:")) {
+      const auto* const blob = static_cast<const char*>(sqlite3_column_blob(row, 7));
+      const auto size = static_cast<std::size_t>(sqlite3_column_bytes(row, 7));
+      take_nccl(event, name, schemas_.read(blob == nullptr ? "" : std::string_view(blob, size)));
+    }
+    recording_.events.push_back(event);
+  }
+
  private:
-  // "WHERE k.globalPid / 16777216 = 7 AND k.deviceId = 0", as far as the file tells it.
-  [[nodiscard]] std::string only(const std::string& process, const std::string& device) const {
-    std::string where = " WHERE 1";
-    if (rank_.process && !process.empty()) {
-      where += " AND " + process + kProcessOf + " = " + std::to_string(*rank_.process);
-    }
-    if (rank_.has_other_devices && !device.empty()) {
-      where += " AND " + device + " = " + std::to_string(rank_.device);
-    }
-    return where;
-  }
-
-  // Rows of a table that are more than it has: an id stands twice in what is joined with it.
-  void each_row(const std::string& table, const std::string& query,
-                const std::function<void(sqlite3_stmt*)>& visit) {
-    const std::size_t most = database_.rows_of(table);
-    std::size_t seen = 0;
-    database_.each(query, [&](sqlite3_stmt* row) {
-      if (++seen > most) database_.fail("an id stands twice in StringIds");
-      visit(row);
-    });
-  }
-
-  // Its first three columns are start, end and correlationId.
   RecordedEvent event_at(sqlite3_stmt* row, EventKind kind, std::string_view name) {
     RecordedEvent event;
     event.kind = kind;
@@ -221,147 +283,11 @@ class RankReader {
     recording_.events.push_back(event);
   }
 
-  void read_kernels() {
-    bool is_of_nccl = false;
-    each_row(
-        layout_.kernels,
-        "SELECT k.start, k.end, k.correlationId, " +
-            std::string(layout_.has_streams ? "k.streamId" : "0") + ", s.value, t.value FROM " +
-            layout_.kernels + " AS k LEFT JOIN StringIds AS s ON s.id = k." + layout_.kernel_name +
-            " LEFT JOIN StringIds AS t ON t.id = k.shortName" + only("k.globalPid", "k.deviceId"),
-        [&](sqlite3_stmt* row) {
-          const std::string full = text_at(row, 4);
-          const std::string brief = text_at(row, 5);
-          is_of_nccl = is_of_nccl || brief.find("nccl") != std::string::npos;
-          // Streams are told apart in newer exports only; without them NCCL's kernels are on their own.
-          const bool is_apart = !layout_.has_streams && brief.find("ccl") != std::string::npos;
-          add_gpu_work(event_at(row, EventKind::Kernel, full.empty() ? brief : full),
-                       is_apart ? 1 : sqlite3_column_int64(row, 3));
-        });
-    if (is_of_nccl) recording_.backend = "nccl";
-  }
-
-  void read_copies() {
-    const std::vector<std::string> columns = database_.columns_of(layout_.copies);
-    const auto or_null = [&](const std::string& name) {
-      const bool has = std::ranges::find(columns, name) != columns.end();
-      return ", " + (has ? name : "NULL");
-    };
-    each_row(layout_.copies,
-             "SELECT start, end, correlationId" + or_null("streamId") + or_null("copyKind") +
-                 or_null("srcKind") + or_null("dstKind") + or_null("bytes") + " FROM " +
-                 layout_.copies + only("globalPid", "deviceId"),
-             [&](sqlite3_stmt* row) {
-               const std::string name =
-                   copy_name(sqlite3_column_int64(row, 4), kind_at(row, 5), kind_at(row, 6));
-               RecordedEvent event = event_at(row, EventKind::Memcpy, name);
-               const std::int64_t bytes = sqlite3_column_int64(row, 7);
-               event.bytes = bytes >= 0 && bytes <= (std::int64_t{1} << 50) ? bytes : -1;
-               add_gpu_work(event, sqlite3_column_int64(row, 3));
-             });
-  }
-  static std::int64_t kind_at(sqlite3_stmt* row, int column) {
-    return sqlite3_column_type(row, column) == SQLITE_NULL ? -1 : sqlite3_column_int64(row, column);
-  }
-
-  void read_sets() {
-    each_row(layout_.sets,
-             "SELECT start, end, correlationId, streamId FROM " + layout_.sets +
-                 only("globalPid", "deviceId"),
-             [&](sqlite3_stmt* row) {
-               add_gpu_work(event_at(row, EventKind::Memset, "Memset (Device)"),
-                            sqlite3_column_int64(row, 3));
-             });
-  }
-
-  // Executions of graphs that were recorded without their kernels: the GPU is busy, with what nobody knows.
-  void read_whole_graphs() {
-    std::int64_t graphs = 0;
-    each_row(layout_.whole_graphs,
-             "SELECT start, end, correlationId, streamId FROM " + layout_.whole_graphs +
-                 only("globalPid", "deviceId"),
-             [&](sqlite3_stmt* row) {
-               add_gpu_work(event_at(row, EventKind::Kernel, "CUDA graph"),
-                            sqlite3_column_int64(row, 3));
-               ++graphs;
-             });
-    if (graphs == 0) return;
-    recording_.problems.push_back(
-        std::to_string(graphs) +
-        " executions of CUDA graphs are in the report as a whole, without their kernels, and count "
-        "as computation, collectives in them too: record with " +
-        kGraphNodes);
-  }
-
-  void read_calls() {
-    std::map<std::int64_t, int> seen;
-    const std::string name = layout_.calls_have_names ? "s.value" : "'cudaLaunchKernel'";
-    const std::string thread = layout_.has_processes ? "c.globalTid & 16777215" : "0";
-    each_row(layout_.calls,
-             "SELECT c.start, MAX(c.start, c.end), c.correlationId, " + name + ", " + thread +
-                 " FROM " + layout_.calls + " AS c" +
-                 (layout_.calls_have_names ? " LEFT JOIN StringIds AS s ON s.id = c.nameId" : "") +
-                 only("c.globalTid", ""),
-             [&](sqlite3_stmt* row) {
-               RecordedEvent event =
-                   event_at(row, EventKind::RuntimeCall, call_of(text_at(row, 3)));
-               event.thread = thread_number(text_at(row, 4));
-               if (!rank_.process && ++seen[event.correlation] > 1) {
-                 database_.fail("a correlation id stands for several launches: export one process");
-               }
-               recording_.events.push_back(event);
-             });
-  }
-
-  void read_waits() {
-    constexpr std::array<std::string_view, 5> kNames = {
-        "Unknown", "Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync"};
-    each_row(layout_.waits,
-             "SELECT start, end, correlationId, syncType, streamId FROM " + layout_.waits +
-                 only("globalPid", ""),
-             [&](sqlite3_stmt* row) {
-               const std::int64_t type = sqlite3_column_int64(row, 3);
-               const bool is_known = type >= 0 && std::cmp_less(type, kNames.size());
-               RecordedEvent event =
-                   event_at(row, EventKind::Synchronisation,
-                            kNames[is_known ? static_cast<std::size_t>(type) : 0]);
-               event.stream = static_cast<std::int32_t>(sqlite3_column_int64(row, 4) & 0x7fffffff);
-               event.thread = thread_number("waits");
-               recording_.events.push_back(event);
-             });
-  }
-
   // Calls of NCCL on a thread since ncclGroupStart.
   struct Group {
     int depth = 0;
     std::vector<std::pair<std::string_view, NcclPayload>> calls;
   };
-
-  // 59 is a range pushed and popped, 60 one started and ended; others are no ranges.
-  void read_ranges() {
-    const std::string thread = layout_.ranges_have_threads ? "e.globalTid & 16777215" : "0";
-    each_row(layout_.ranges,
-             "SELECT e.start, e.end, -1, COALESCE(e.text, s.value), " + thread + ", " +
-                 (layout_.ranges_have_payload ? "e.binaryData" : "NULL") + " FROM " +
-                 layout_.ranges + " AS e LEFT JOIN StringIds AS s ON s.id = e.textId" +
-                 only(layout_.ranges_have_threads ? "e.globalTid" : "", "") +
-                 " AND e.end > e.start AND e.eventType IN (59, 60) ORDER BY e.start",
-             [&](sqlite3_stmt* row) { add_range(row); });
-  }
-
-  void add_range(sqlite3_stmt* row) {
-    const std::string range = printable(text_at(row, 3));
-    const std::string_view name = operator_of(range);
-    RecordedEvent event = event_at(
-        row, is_annotation(range, name) ? EventKind::Annotation : EventKind::Operator, name);
-    event.thread = thread_number(text_at(row, 4));
-    if (name.starts_with("nccl") && !name.starts_with("nccl:")) {
-      const auto* const blob = static_cast<const char*>(sqlite3_column_blob(row, 5));
-      const auto size = static_cast<std::size_t>(sqlite3_column_bytes(row, 5));
-      take_nccl(event, name, schemas_.read(blob == nullptr ? "" : std::string_view(blob, size)));
-    }
-    recording_.events.push_back(event);
-  }
 
   void take_nccl(RecordedEvent& event, std::string_view name, const NcclPayload& payload) {
     Group& group = groups_[event.thread];
@@ -428,14 +354,83 @@ class RankReader {
   }
 
   Database& database_;
-  const Layout& layout_;
   const PayloadSchemas& schemas_;
-  const Rank& rank_;
+  const Rank rank_;
   Recording recording_;
   Names names_;
-  std::map<std::string, std::int32_t> threads_;
+  std::unordered_map<std::string, std::int32_t> threads_;
   std::map<std::int32_t, Group> groups_;            // by thread
   std::map<std::uint64_t, std::int64_t> ranks_of_;  // by communicator
+  std::unordered_set<std::int64_t> launches_;       // correlations, where no process is told
+  std::int64_t graphs_ = 0;
+};
+
+// Each table once, for all ranks.
+class ReportReader {
+ public:
+  ReportReader(Database& database, const Layout& layout, std::vector<RankReader>& ranks)
+      : database_(database), layout_(layout), ranks_(ranks) {}
+
+  void read() {
+    const std::string kernel_names = " LEFT JOIN StringIds AS s ON s.id = x." +
+                                     layout_.kernel_name +
+                                     " LEFT JOIN StringIds AS t ON t.id = x.shortName";
+    each(layout_.kernels, "globalPid", {"streamId"}, ", s.value, t.value", kernel_names,
+         &RankReader::add_kernel);
+    each(layout_.copies, "globalPid", {"streamId", "copyKind", "srcKind", "dstKind", "bytes"}, "",
+         "", &RankReader::add_copy);
+    each(layout_.sets, "globalPid", {"streamId"}, "", "", &RankReader::add_set);
+    each(layout_.whole_graphs, "globalPid", {"streamId"}, "", "", &RankReader::add_whole_graph);
+    each(layout_.calls, "globalTid", {},
+         std::string(layout_.calls_have_names ? ", s.value" : ", NULL") +
+             (layout_.has_processes ? ", x.globalTid & 16777215" : ", 0"),
+         layout_.calls_have_names ? " LEFT JOIN StringIds AS s ON s.id = x.nameId" : "",
+         &RankReader::add_call);
+    each(layout_.waits, "globalPid", {"syncType", "streamId"}, "", "", &RankReader::add_wait);
+    // 59 is a range pushed and popped, 60 one started and ended; others are no ranges.
+    each(layout_.ranges, "globalTid", {},
+         std::string(", COALESCE(x.text, s.value)") +
+             (layout_.ranges_have_threads ? ", x.globalTid & 16777215" : ", 0") +
+             (layout_.ranges_have_payload ? ", x.binaryData" : ", NULL"),
+         " LEFT JOIN StringIds AS s ON s.id = x.textId WHERE x.end > x.start AND x.eventType IN "
+         "(59, 60) ORDER BY x.start",
+         &RankReader::add_range);
+  }
+
+ private:
+  // `owner`: the column that tells the process; `fields`: columns, NULL where the table has none of that name; `more`: further
+  // ones as SQL.
+  void each(const std::string& table, const std::string& owner,
+            const std::vector<std::string>& fields, const std::string& more,
+            const std::string& behind, void (RankReader::*add)(sqlite3_stmt*)) {
+    if (table.empty()) return;
+    const std::vector<std::string> columns = database_.columns_of(table);
+    const auto or_null = [&](const std::string& name, const std::string& of = "") {
+      const bool has = std::ranges::find(columns, name) != columns.end();
+      return ", " + (has ? "x." + name + of : "NULL");
+    };
+    // Of a call the end may lie before its start where it never returned.
+    const bool is_of_calls = table == layout_.calls;
+    std::string query =
+        std::string("SELECT x.start, ") + (is_of_calls ? "MAX(x.start, x.end)" : "x.end") +
+        or_null("correlationId") + or_null(owner, kProcessOf) +
+        (owner == "globalPid" && table != layout_.waits ? or_null("deviceId") : ", NULL");
+    for (const std::string& field : fields) query += or_null(field);
+    query += more + " FROM " + table + " AS x" + behind;
+    // Rows of a table that are more than it has: an id stands twice in what is joined with it.
+    const std::size_t most = database_.rows_of(table);
+    std::size_t seen = 0;
+    database_.each(query, [&](sqlite3_stmt* row) {
+      if (++seen > most) database_.fail("an id stands twice in StringIds");
+      for (RankReader& rank : ranks_) {
+        if (rank.has(row)) (rank.*add)(row);
+      }
+    });
+  }
+
+  Database& database_;
+  const Layout& layout_;
+  std::vector<RankReader>& ranks_;
 };
 
 // Names of the GPUs by their number, and when the recording began since 1970.
@@ -466,17 +461,21 @@ std::vector<Recording> read_database(const std::string& path, Database& database
   const Layout layout = layout_of(database, path);
   const std::vector<Rank> ranks = ranks_of(database, path, layout);
   const PayloadSchemas schemas(database);
-  std::vector<Recording> recordings;
+  std::vector<RankReader> readers;
   for (const Rank& rank : ranks) {
     std::string file = path;
     if (ranks.size() > 1) {
       file +=
           " (process " + std::to_string(rank.pid()) + ", GPU " + std::to_string(rank.device) + ")";
     }
-    recordings.push_back(RankReader(database, file, layout, schemas, rank).read());
-    recordings.back().process = rank.pid();
+    readers.emplace_back(database, std::move(file), schemas, rank);
+  }
+  ReportReader(database, layout, readers).read();
+  std::vector<Recording> recordings;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    recordings.push_back(readers[r].end());
     recordings.back().report = path;
-    add_facts(database, recordings.back(), rank.device);
+    add_facts(database, recordings.back(), ranks[r].device);
   }
   return recordings;
 }

@@ -29,9 +29,8 @@
 namespace dovetail::imports {
 
 struct NsysOptions {
-  // How long SQLite may work on a query before the file is refused, in 100,000 instructions of its machine; ten million
-  // kernels take about 5000.
-  std::int64_t effort = 20'000;
+  // How long SQLite may work on the file before it is refused, in 100,000 instructions of its machine (database.h).
+  std::int64_t effort = 200'000;
 };
 
 // By process and device, those with most kernels first where no rank is known. Throws InputError where the file is no such export, or has no kernels.

@@ -173,7 +173,7 @@ void read_chakra(std::string_view text) { use(imports::read_chakra({"f", text}, 
 #ifdef DOVETAIL_SQLITE
 void read_nsys(std::string_view text) {
   std::vector<imports::Recording> ranks =
-      imports::read_nsys(imports::Source{"f", text}, {.effort = 3});
+      imports::read_nsys(imports::Source{"f", text}, {.effort = 20});
   if (const auto job = attempt([&] { return imports::make_job(ranks, {}); })) {
     static_cast<void>(diagnose::diagnose(*job.value));
   }
