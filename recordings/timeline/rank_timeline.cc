@@ -450,7 +450,8 @@ class Joiner {
         const Duration overlap = last.end - now.start;
         const bool wrong = overlap > kAnyway || (overlap > kInside && now.end <= last.end);
         if (!one_graph && wrong) {
-          last.end = now.start;
+          // Its start may lie behind: it was put behind its launch.
+          last.end = std::max(last.start, now.start);
           ++clipped;
           most = std::max(most, overlap);
         }
