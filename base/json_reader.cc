@@ -141,17 +141,20 @@ class TreeBuilder : public nlohmann::json_sax<json> {
   std::string key_;
 };
 
-// The number that a value of a loose file stands for; another value as it is.
-json loosened(const json& value) {
+// The number that a value of a loose file stands for where it is written as something else; nothing: it is meant as it is.
+std::optional<json> loosened(const json& value, JsonNumbers numbers) {
   constexpr double kExact = 9007199254740992;  // 2^53
+  if (numbers == JsonNumbers::Strict) return std::nullopt;
   if (value.is_string()) {
     const json inside = json::parse(value.get_ref<const std::string&>(), nullptr, false);
-    return inside.is_number() ? loosened(inside) : value;
+    if (!inside.is_number()) return std::nullopt;
+    return loosened(inside, numbers).value_or(inside);
   }
-  if (!value.is_number_float()) return value;
+  if (!value.is_number_float()) return std::nullopt;
   const auto number = value.get<double>();
   const bool is_whole = std::abs(number) < kExact && std::trunc(number) == number;
-  return is_whole ? json(static_cast<std::int64_t>(number)) : value;
+  if (!is_whole) return std::nullopt;
+  return json(static_cast<std::int64_t>(number));
 }
 
 // What a file that holds no text is, by its first bytes; "" for text.
@@ -237,7 +240,8 @@ bool JsonValue::boolean() const {
 double JsonValue::number(double low, double high) const {
   const auto limits = std::numeric_limits<double>::max();
   const auto what = [&] { return range_text("a number", low, high, -limits, limits); };
-  const json written = numbers_ == JsonNumbers::Loose ? loosened(*value_) : *value_;
+  const std::optional<json> loose = loosened(*value_, numbers_);
+  const json& written = loose ? *loose : *value_;
   if (!written.is_number()) expected(what());
   const auto value = written.get<double>();
   if (!std::isfinite(value) || value < low || value > high) expected(what());
@@ -249,7 +253,8 @@ std::int64_t JsonValue::integer(std::int64_t low, std::int64_t high) const {
   const auto what = [&] {
     return range_text("an integer", low, high, Limits::min(), Limits::max());
   };
-  const json written = numbers_ == JsonNumbers::Loose ? loosened(*value_) : *value_;
+  const std::optional<json> loose = loosened(*value_, numbers_);
+  const json& written = loose ? *loose : *value_;
   if (!written.is_number_integer()) expected(what());
   if (written.is_number_unsigned() &&
       written.get<std::uint64_t>() > static_cast<std::uint64_t>(Limits::max())) {

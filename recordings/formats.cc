@@ -1,4 +1,4 @@
-// The rows of all formats.
+// What each format of other programs is called, gives and is known by, and the examples that its help shows.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "recordings/formats.h"

@@ -1,4 +1,6 @@
-// What a name says that PyTorch, CUDA, NCCL or Gloo gave: the one place in which names of a recording are read. A name may say several things.
+// What a name says that PyTorch, CUDA, NCCL or Gloo gave to an operator, a range, a call or a copy. A name may say several things. Other
+// rooms ask this table; what names of collectives and their kernels say (kind, type, direction) is read in timeline/collectives.cc, messages.cc and
+// likely_collectives.cc.
 //
 //   std::uint64_t said = kinds_of("FSDP::all_gather (layers.3)");     // Is::Fsdp | Is::FsdpGather
 //

@@ -57,6 +57,7 @@ struct CollectiveArgs {
   std::optional<std::int64_t> group_size;
   std::optional<std::int64_t> sequence;
   std::optional<std::int64_t> bytes;  // of the message, where the recorder gives these
+  bool is_of_library = false;         // NCCL's own range says it, and not PyTorch
   std::optional<std::int64_t> source, destination;  // of a message, ranks of the job
   std::optional<std::int64_t>
       peer;  // of c10d::send and c10d::recv_, in the group: a concrete input

@@ -28,6 +28,7 @@ void forget_ranks_of_groups(std::vector<Recording>& recordings) {
 }
 
 }  // namespace
+
 std::vector<Recording> read_recordings(const std::string& file, const ByteLimits& limits) {
   if (guess_format_of_file(file) == Format::Nsys) return read_nsys(file, {});
   std::vector<Recording> recordings;

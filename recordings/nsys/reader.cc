@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -40,6 +39,10 @@ struct Layout {
   std::string kernel_name = "shortName";
 };
 
+bool has(const std::vector<std::string>& columns, const std::string& name) {
+  return std::ranges::find(columns, name) != columns.end();
+}
+
 Layout layout_of(Database& database, const std::string& path) {
   const auto table = [&](const char* name) { return database.table_like(name); };
   Layout layout{.kernels = table("CUPTI_ACTIVITY_KIND_KERNEL"),
@@ -59,9 +62,6 @@ Layout layout_of(Database& database, const std::string& path) {
   if (layout.kernels.empty() || layout.calls.empty()) {
     throw InputError(path + ": it has no kernels and launches of CUDA: record with -t cuda,nvtx");
   }
-  const auto has = [](const std::vector<std::string>& columns, const char* name) {
-    return std::ranges::find(columns, name) != columns.end();
-  };
   const std::vector<std::string> kernels = database.columns_of(layout.kernels);
   const std::vector<std::string> calls = database.columns_of(layout.calls);
   layout.has_processes = has(kernels, "globalPid") && has(calls, "globalTid");
@@ -81,7 +81,6 @@ struct Rank {
   std::optional<std::int64_t>
       process;  // with the host in its upper bits; none: the file does not tell
   std::int64_t device = 0;
-  std::int64_t kernels = 0;
   bool has_other_devices = false;  // of its process
 
   [[nodiscard]] std::int64_t pid() const { return process.value_or(0) & kInProcess; }
@@ -92,13 +91,12 @@ std::vector<Rank> ranks_of(Database& database, const std::string& path, const La
   std::vector<Rank> ranks;
   const std::string process = layout.has_processes ? std::string("globalPid") + kProcessOf : "0";
   database.each("SELECT " + process + " AS p, " + (layout.has_devices ? "deviceId" : "0") +
-                    " AS d, COUNT(*) FROM " + layout.kernels + " GROUP BY p, d ORDER BY d, p",
+                    " AS d FROM " + layout.kernels + " GROUP BY p, d ORDER BY d, p",
                 [&](sqlite3_stmt* row) {
                   if (ranks.size() == kMost) database.fail("more than 4096 processes and devices");
                   Rank rank;
                   if (layout.has_processes) rank.process = sqlite3_column_int64(row, 0);
                   rank.device = sqlite3_column_int64(row, 1);
-                  rank.kernels = sqlite3_column_int64(row, 2);
                   ranks.push_back(rank);
                 });
   if (ranks.empty()) throw InputError(path + ": no kernel in it");
@@ -124,14 +122,10 @@ std::string_view call_of(std::string_view name) {
   return is_number ? name.substr(0, version) : name;
 }
 
-// What PyTorch's profiler calls an annotation is one here, too.
-bool is_annotation(std::string_view range, std::string_view name) {
-  if (range.find(", op_id = ") == std::string_view::npos) return true;
-  constexpr std::array<std::string_view, 5> kTheirs = {"nccl:", "ProfilerStep#", "Optimizer.",
-                                                       "FSDP::", "enumerate(DataLoader)"};
-  return std::ranges::any_of(kTheirs,
-                             [&](std::string_view front) { return name.starts_with(front); });
-}
+// What PyTorch's profiler calls annotations, though emit_nvtx gives them an id of an operator.
+constexpr std::uint64_t kAnnotations = bit(Is::LibraryRange) | bit(Is::ProfilerStep) |
+                                       bit(Is::OptimizerStep) | bit(Is::ZeroGrad) | bit(Is::Fsdp) |
+                                       bit(Is::DataLoading);
 
 // As PyTorch's profiler names copies, by CUPTI's numbers of their kinds.
 std::string copy_name(std::int64_t kind, std::int64_t from, std::int64_t to) {
@@ -159,7 +153,7 @@ class RankReader {
   }
 
   // Whether a row is of this rank; what does not tell its process or device is of all.
-  [[nodiscard]] bool has(sqlite3_stmt* row) const {
+  [[nodiscard]] bool owns(sqlite3_stmt* row) const {
     const auto is = [row](int column, std::int64_t wanted) {
       return sqlite3_column_type(row, column) == SQLITE_NULL ||
              sqlite3_column_int64(row, column) == wanted;
@@ -247,8 +241,9 @@ class RankReader {
   void add_range(sqlite3_stmt* row) {
     const std::string range = printable(text_at(row, 5));
     const std::string_view name = operator_of(range);
-    RecordedEvent event = event_at(
-        row, is_annotation(range, name) ? EventKind::Annotation : EventKind::Operator, name);
+    RecordedEvent event = event_at(row, EventKind::Operator, name);
+    if (name.size() == range.size() || is_annotation(event.name))
+      event.kind = EventKind::Annotation;
     event.thread = thread_number(text_at(row, 6));
     if (name.starts_with("nccl") && !name.starts_with("nccl:")) {
       const auto* const blob = static_cast<const char*>(sqlite3_column_blob(row, 7));
@@ -259,6 +254,14 @@ class RankReader {
   }
 
  private:
+  // Of a name, told once.
+  bool is_annotation(std::int32_t name) {
+    const auto at = static_cast<std::size_t>(name);
+    if (at >= kinds_.size()) kinds_.resize(at + 1);
+    if (!kinds_[at]) kinds_[at] = kinds_of(names_.text(name));
+    return (*kinds_[at] & kAnnotations) != 0;
+  }
+
   RecordedEvent event_at(sqlite3_stmt* row, EventKind kind, std::string_view name) {
     RecordedEvent event;
     event.kind = kind;
@@ -337,6 +340,7 @@ class RankReader {
     }
     args.kind = kind;
     args.bytes = bytes;
+    args.is_of_library = true;
     event.collective = static_cast<std::int32_t>(recording_.collectives.size());
     recording_.collectives.push_back(std::move(args));
   }
@@ -358,6 +362,7 @@ class RankReader {
   const Rank rank_;
   Recording recording_;
   Names names_;
+  std::vector<std::optional<std::uint64_t>> kinds_;  // of names of ranges
   std::unordered_map<std::string, std::int32_t> threads_;
   std::map<std::int32_t, Group> groups_;            // by thread
   std::map<std::uint64_t, std::int64_t> ranks_of_;  // by communicator
@@ -406,8 +411,7 @@ class ReportReader {
     if (table.empty()) return;
     const std::vector<std::string> columns = database_.columns_of(table);
     const auto or_null = [&](const std::string& name, const std::string& of = "") {
-      const bool has = std::ranges::find(columns, name) != columns.end();
-      return ", " + (has ? "x." + name + of : "NULL");
+      return ", " + (has(columns, name) ? "x." + name + of : "NULL");
     };
     // Of a call the end may lie before its start where it never returned.
     const bool is_of_calls = table == layout_.calls;
@@ -423,7 +427,7 @@ class ReportReader {
     database_.each(query, [&](sqlite3_stmt* row) {
       if (++seen > most) database_.fail("an id stands twice in StringIds");
       for (RankReader& rank : ranks_) {
-        if (rank.has(row)) (rank.*add)(row);
+        if (rank.owns(row)) (rank.*add)(row);
       }
     });
   }
@@ -437,16 +441,13 @@ class ReportReader {
 void add_facts(Database& database, Recording& recording, std::int64_t device) {
   if (const std::string gpus = database.table_like("TARGET_INFO_GPU"); !gpus.empty()) {
     const std::vector<std::string> columns = database.columns_of(gpus);
-    const auto has = [&](const char* name) {
-      return std::ranges::find(columns, name) != columns.end();
-    };
-    database.each(std::string("SELECT name, ") + (has("smCount") ? "smCount" : "0") + " FROM " +
-                      gpus + (has("id") ? " WHERE id = " + std::to_string(device) : "") +
-                      " LIMIT 1",
-                  [&](sqlite3_stmt* row) {
-                    recording.devices[0] = {.name = printable(text_at(row, 0)),
-                                            .sms = sqlite3_column_int64(row, 1)};
-                  });
+    database.each(
+        std::string("SELECT name, ") + (has(columns, "smCount") ? "smCount" : "0") + " FROM " +
+            gpus + (has(columns, "id") ? " WHERE id = " + std::to_string(device) : "") + " LIMIT 1",
+        [&](sqlite3_stmt* row) {
+          recording.devices[0] = {.name = printable(text_at(row, 0)),
+                                  .sms = sqlite3_column_int64(row, 1)};
+        });
   }
   const std::string start = database.table_like("TARGET_INFO_SESSION_START_TIME");
   if (start.empty()) return;

@@ -3,7 +3,7 @@
 //
 //   std::vector<Recording> ranks = read_nsys("report.sqlite", {});
 //
-// Source of the schema: NVIDIA's "SQLite Export Schema Reference" (docs.nvidia.com/nsight-systems) and exports of 2023 to 2026. Tables and
+// Source of the schema: NVIDIA's "SQLite Export Schema Reference" (docs.nvidia.com/nsight-systems) and public exports of versions 2026.1 and 2026.2. Tables and
 // columns used: StringIds(id, value); CUPTI_ACTIVITY_KIND_KERNEL, _MEMCPY, _MEMSET (start, end, deviceId, streamId, correlationId, globalPid,
 // shortName | copyKind, srcKind, bytes); CUPTI_ACTIVITY_KIND_RUNTIME(start, end, globalTid, correlationId, nameId);
 // CUPTI_ACTIVITY_KIND_SYNCHRONIZATION(start, end, streamId, correlationId, syncType); NVTX_EVENTS(start, end, eventType, text | textId,
@@ -33,7 +33,7 @@ struct NsysOptions {
   std::int64_t effort = 200'000;
 };
 
-// By process and device, those with most kernels first where no rank is known. Throws InputError where the file is no such export, or has no kernels.
+// In order of device, then process. Throws InputError where the file is no such export, or has no kernels.
 std::vector<Recording> read_nsys(const std::string& path, const NsysOptions& options);
 // The bytes of such a file.
 std::vector<Recording> read_nsys(const Source& file, const NsysOptions& options);

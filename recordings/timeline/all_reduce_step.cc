@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/statistics.h"
 #include "recordings/text.h"
+#include "recordings/timeline/unknowns.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -104,8 +105,9 @@ std::vector<Bytes> sizes_of(const RankTrace& rank, const std::vector<BareStep>& 
     const auto& bytes = rank.line.collectives[static_cast<std::size_t>(number)].bytes;
     if (!bytes) {
       throw InputError(rank.trace.file +
-                       ": it does not hold the sizes of the all-reduces: give --bytes, or export "
-                       "with --include-blobs=true what was recorded with NCCL's NVTX ranges");
+                       ": it does not hold the sizes of its all-reduces; give --bytes, or their "
+                       "sizes" +
+                       way_to_sizes(rank.trace));
     }
     sizes.push_back(*bytes);
   }

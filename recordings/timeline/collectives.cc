@@ -149,8 +149,9 @@ class Describer {
     CollectiveKind by_library = CollectiveKind::Unknown;
     for (; around != kNone; around = line_.parent[static_cast<std::size_t>(around)]) {
       const std::string_view text = trace_.name_of(event(around));
-      if (trace_.recorder == Recorder::Nsys && event(around).collective != kNone) {
-        by_library = take_library(collective, event(around).collective);
+      if (const std::int32_t args = event(around).collective;
+          args != kNone && trace_.collectives[static_cast<std::size_t>(args)].is_of_library) {
+        by_library = take_library(collective, args);
         continue;
       }
       const bool comms = trace_.is(around, Is::Comms) || trace_.is(around, Is::C10d);

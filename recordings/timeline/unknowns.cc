@@ -11,15 +11,12 @@
 #include <utility>
 
 namespace dovetail::imports {
-namespace {
-
-// How a recording comes to hold the sizes of collectives.
-std::string_view way_to_sizes(const Recording& trace) {
+std::string way_to_sizes(const Recording& trace) {
   switch (trace.recorder) {
     case Recorder::Jax:
     case Recorder::NcclPlugin:
-      return ", which JAX's profiler does not tell: dovetail import hlo has those of the "
-             "compiled module";
+      return ", which " + std::string(to_string(trace.recorder)) +
+             " does not tell: dovetail import hlo has those of the compiled module";
     case Recorder::Nsys:
       return ": record NCCL's ranges (nsys profile -t cuda,nvtx) and export them with what they "
              "say (nsys export --type=sqlite --include-blobs=true)";
@@ -29,8 +26,6 @@ std::string_view way_to_sizes(const Recording& trace) {
   return trace.has_shapes ? ", which the trace lacks though it has shapes"
                           : ": record with record_shapes=True";
 }
-
-}  // namespace
 
 // What a trace without GPU work has of it all the same.
 void find_signs_of_a_device(const Recording& trace, RankTimeline& line) {
@@ -81,7 +76,7 @@ void say_what_is_unknown(const Recording& trace, RankTimeline& line) {
   if (unsized > 0) {
     unknowns.push_back("the size of " + std::to_string(unsized) + " of " +
                        std::to_string(line.collectives.size()) + " collectives" +
-                       std::string(way_to_sizes(trace)));
+                       way_to_sizes(trace));
   }
 }
 

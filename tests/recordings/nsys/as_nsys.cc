@@ -1,3 +1,5 @@
+// Writes each event of a recording as the row that Nsight Systems' export would have for it.
+//
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/recordings/nsys/as_nsys.h"
 
