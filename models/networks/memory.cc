@@ -38,28 +38,6 @@ Bytes rounded(double bytes) {
   return Bytes(std::llround(bytes));
 }
 
-// Parameters of one rank, dense ones and those of experts: they are divided over different ranks.
-struct Held {
-  double dense = 0, experts = 0;
-  [[nodiscard]] double all() const { return dense + experts; }
-  Held& operator+=(const Held& other) {
-    dense += other.dense;
-    experts += other.experts;
-    return *this;
-  }
-};
-
-// Of them those that train, and those that are frozen.
-struct Weights {
-  Held trained, frozen;
-  [[nodiscard]] double all() const { return trained.all() + frozen.all(); }
-  Weights& operator+=(const Weights& other) {
-    trained += other.trained;
-    frozen += other.frozen;
-    return *this;
-  }
-};
-
 // What of the model a pipeline stage holds.
 struct StageBlocks {
   std::vector<std::int64_t> layers = {};
@@ -93,23 +71,14 @@ std::vector<StageBlocks> stages_of(const Job& job) {
 
 class Counter {
  public:
-  Counter(const Job& job, const MemoryRules& rules)
+  Counter(const Job& job, const MemoryRules& rules, const BlockWeights& weights)
       : job_(job),
         rules_(rules),
         stages_(stages_of(job)),
-        layers_(static_cast<std::size_t>(job.model.layers)) {
+        layers_(weights.layers),
+        embedding_(weights.embedding),
+        head_(weights.head) {
     const Layout& l = job.layout;
-    for (const ParameterShape& shape : job_parameters(job)) {
-      double numel = 1;
-      for (const std::int64_t extent : local_shape(shape, l.tp, l.ep, l.etp)) {
-        numel *= as_double(extent);
-      }
-      Weights& weights = shape.layer >= 0 ? layers_[static_cast<std::size_t>(shape.layer)]
-                         : shape.part == Part::Embedding ? embedding_
-                                                         : head_;
-      Held& held = shape.trained ? weights.trained : weights.frozen;
-      (shape.expert ? held.experts : held.dense) += numel;
-    }
     tokens_ = as_double(job.batch.micro * job.batch.sequence) / as_double(l.cp);
     between_ = l.sp ? tokens_ / as_double(l.tp) : tokens_;
     if (job.model.experts) {
@@ -438,8 +407,8 @@ class Counter {
   const Job& job_;
   const MemoryRules& rules_;
   std::vector<StageBlocks> stages_;
-  std::vector<Weights> layers_;
-  Weights embedding_, head_;
+  const std::vector<Weights>& layers_;
+  const Weights &embedding_, &head_;
   double tokens_ = 0;   // of a micro-batch on a rank, within heads and networks
   double between_ = 0;  // between them
   double routed_ = 0;   // that come to a rank's experts
@@ -498,9 +467,31 @@ MemoryRules memory_rules(const Job& job) {
           .cast_shards = is_deepspeed};
 }
 
-std::vector<StageMemory> memory_of(const Job& job, const MemoryRules& rules) {
+BlockWeights block_weights(const Job& job) {
+  const Layout& l = job.layout;
+  BlockWeights blocks{.layers = std::vector<Weights>(static_cast<std::size_t>(job.model.layers)),
+                      .embedding = {},
+                      .head = {}};
+  for (const ParameterShape& shape : job_parameters(job)) {
+    double numel = 1;
+    for (const std::int64_t extent : local_shape(shape, l.tp, l.ep, l.etp))
+      numel *= as_double(extent);
+    Weights& weights = shape.layer >= 0 ? blocks.layers[static_cast<std::size_t>(shape.layer)]
+                       : shape.part == Part::Embedding ? blocks.embedding
+                                                       : blocks.head;
+    Held& held = shape.trained ? weights.trained : weights.frozen;
+    (shape.expert ? held.experts : held.dense) += numel;
+  }
+  return blocks;
+}
+
+std::vector<StageMemory> memory_of(const Job& job, const MemoryRules& rules,
+                                   const BlockWeights& weights) {
   const Job done = in_effect(job);
-  return Counter(done, rules).run();
+  return Counter(done, rules, weights).run();
+}
+std::vector<StageMemory> memory_of(const Job& job, const MemoryRules& rules) {
+  return memory_of(job, rules, block_weights(job));
 }
 std::vector<StageMemory> memory_of(const Job& job) {
   return memory_of(job, memory_rules(in_effect(job)));

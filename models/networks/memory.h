@@ -75,9 +75,40 @@ struct StageMemory : schedule::Holding {
   friend bool operator==(const StageMemory&, const StageMemory&) = default;
 };
 
+// Elements of parameters that one rank holds, dense ones and those of experts: they are divided over different ranks.
+struct Held {
+  double dense = 0, experts = 0;
+  [[nodiscard]] double all() const { return dense + experts; }
+  Held& operator+=(const Held& other) {
+    dense += other.dense;
+    experts += other.experts;
+    return *this;
+  }
+};
+// Of them those that train, and those that are frozen.
+struct Weights {
+  Held trained, frozen;
+  [[nodiscard]] double all() const { return trained.all() + frozen.all(); }
+  Weights& operator+=(const Weights& other) {
+    trained += other.trained;
+    frozen += other.frozen;
+    return *this;
+  }
+};
+// Of each block of the model after tp, ep and etp, before pp and Zero. Jobs that differ in nothing but other degrees, batch,
+// schedule and recomputation have the same.
+struct BlockWeights {
+  std::vector<Weights> layers;
+  Weights embedding, head;
+};
+BlockWeights block_weights(const Job& job);
+
 // REQUIRES: complete(job).
 std::vector<StageMemory> memory_of(const Job& job, const MemoryRules& rules);
 std::vector<StageMemory> memory_of(const Job& job);
+// The same with weights that are known. REQUIRES: weights == block_weights(job).
+std::vector<StageMemory> memory_of(const Job& job, const MemoryRules& rules,
+                                   const BlockWeights& weights);
 
 // The stage that needs most. REQUIRES: stages is not empty.
 std::size_t fullest(const std::vector<StageMemory>& stages);
