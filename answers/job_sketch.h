@@ -21,11 +21,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
-#include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/units.h"
@@ -41,33 +37,25 @@ struct JobSketch {
 
 class JobSketcher {
  public:
+  // Keeps a reference to the cluster.
   JobSketcher(const jobs::Job& like, const models::Cluster& cluster);
   ~JobSketcher();
   JobSketcher(const JobSketcher&) = delete;
   JobSketcher& operator=(const JobSketcher&) = delete;
 
-  // From any thread. Throws InputError where an op or a collective has no time. REQUIRES: complete(job); it differs from `like` in
-  // Layout, Batch, Job::recompute and behind it, Zero and behind it, async_tp, and Job::as alone.
+  // From any thread. Throws InputError where an op or a collective has no time. REQUIRES, here and below: complete(job); it differs from
+  // `like` in Layout (but for its world), Batch, Job::recompute and recompute_layers, zero, reshard, prefetch, overlaps, bucket_bytes,
+  // async_tp and as alone.
   [[nodiscard]] JobSketch sketch(const jobs::Job& job);
-  // jobs::memory_of(job, rules), likewise.
-  [[nodiscard]] std::vector<jobs::StageMemory> memory_of(const jobs::Job& job,
-                                                         const jobs::MemoryRules& rules);
+  // Least of all jobs that differ from this one in pipeline order, chunks, layers of stages, recomputation and async_tp alone: what a
+  // role in the mean computes.
+  [[nodiscard]] Duration least_of_any_order(const jobs::Job& job);
+  // jobs::memory_of(job).
+  [[nodiscard]] std::vector<jobs::StageMemory> memory_of(const jobs::Job& job);
 
  private:
-  struct Blocks;
-  struct Order;
-  using Key = std::array<std::int64_t, 16>;
-  [[nodiscard]] std::shared_ptr<const Blocks> blocks_of(const jobs::Job& job, jobs::Recompute again);
-  [[nodiscard]] std::shared_ptr<const jobs::BlockWeights> weights_of(const jobs::Job& job);
-  [[nodiscard]] std::shared_ptr<const Order> order_of(const jobs::Job& job);
-
-  const models::Cluster& cluster_;
-  std::vector<std::int32_t> kind_of_layer_;  // index into Blocks::layers
-  std::vector<std::int64_t> first_of_kind_;  // the first layer of each kind
-  std::mutex looking_;
-  std::map<Key, std::shared_ptr<const Blocks>> blocks_;
-  std::map<std::array<std::int64_t, 3>, std::shared_ptr<const jobs::BlockWeights>> weights_;
-  std::map<std::array<std::int64_t, 4>, std::shared_ptr<const Order>> orders_;
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
 };
 
 }  // namespace dovetail::predict

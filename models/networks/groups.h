@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "models/networks/job.h"
@@ -10,6 +12,20 @@
 #include "schedule/program.h"
 
 namespace dovetail::jobs {
+
+// So many ranks, each so far behind the one before.
+struct GroupShape {
+  std::int64_t size = 1, stride = 1;
+  friend bool operator==(const GroupShape&, const GroupShape&) = default;
+};
+struct GroupShapes {
+  GroupShape dense;                                    // over which gradients are summed
+  std::optional<GroupShape> experts = std::nullopt;    // of experts, where they have a group of their own
+  GroupShape replicas;                                 // of their shards, beside both; size 1 where replicas are not sharded themselves
+  GroupShape tensor, context, expert;
+};
+// REQUIRES, here and below: complete(job).
+GroupShapes group_shapes(const Job& job);
 
 struct Groups {
   std::vector<schedule::ProcessGroup> all;  // by id
@@ -23,7 +39,6 @@ struct Groups {
   [[nodiscard]] GroupId over(Over kind) const;
 };
 
-// REQUIRES: complete(job).
 Groups groups_of(const Job& job);
 
 }  // namespace dovetail::jobs
