@@ -1,17 +1,19 @@
-// Predicts the jobs of a round side by side, and makes those of the next from the rows.
+// Sketches all jobs of a grid, simulates the few that may win, and says what is proven of the rest.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "answers/job_search.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <set>
-#include <sstream>
 #include <utility>
 
+#include "answers/job_sketch.h"
 #include "base/attempt.h"
 #include "base/error.h"
 #include "base/interruption.h"
@@ -23,88 +25,424 @@
 namespace dovetail::predict {
 namespace {
 
-// "tp=8,zero=1" and "zero=3" are "tp=8,zero=3".
-std::string joined(const std::string& changes, const std::string& more) {
-  if (changes.empty() || changes == kAsAsked) return more;
-  const auto each = [](const std::string& text, const auto& use) {
-    std::istringstream parts(text);
-    for (std::string part; std::getline(parts, part, ',');) use(part);
-  };
-  std::set<std::string> keys;
-  each(more, [&](const std::string& part) { keys.insert(part.substr(0, part.find('='))); });
-  std::string all;
-  each(changes, [&](const std::string& part) {
-    if (!keys.contains(part.substr(0, part.find('=')))) all += part + ",";
-  });
-  return all + more;
-}
+using jobs::GridPoint;
+using jobs::GridWay;
+using jobs::Job;
+using schedule::Fits;
 
-// Work alone: jobs that differ in words only are one row.
-jobs::Job work_of(jobs::Job job) {
-  job = jobs::in_effect(std::move(job));
-  // What a fused kernel does by itself.
-  if (job.flash && job.recompute == jobs::Recompute::Selective)
-    job.recompute = jobs::Recompute::None;
-  job.notes.clear();
-  return job;
-}
-
-// What the framework makes of the job, in the words of a change: "schedule=interleaved".
-std::string changes_there(const jobs::Job& job, const jobs::Job& as_run) {
+// All that differs, in the words of a change: "tp=4,schedule=zbv,vp=2".
+std::string change_between(const Job& from, const Job& to) {
   std::string text;
-  for (const jobs::Difference& one : jobs::differences(jobs::in_effect(job), as_run)) {
-    if (one.key == "as" || one.here.empty() || one.there.empty()) continue;
+  for (const jobs::Difference& one : jobs::differences(from, to)) {
+    if (one.key == "as" || one.there.empty()) continue;
     text += (text.empty() ? "" : ",") + one.key + "=" + one.there;
   }
   return text;
 }
 
-class JobClimb {
- public:
-  JobClimb(const models::Cluster& cluster, const JobWatch& watch)
-      : cluster_(cluster), watch_(watch) {}
+// Whose job it most likely becomes, where nobody is named.
+Job as_likely_run(Job job) {
+  if (job.as == jobs::RunBy::Any) {
+    job.as = job.zero == jobs::Zero::Parameters ? jobs::RunBy::Fsdp : jobs::RunBy::Megatron;
+  }
+  return job;
+}
 
-  JobSearch run(std::vector<jobs::Variant> given) {
-    std::vector<Trial> trials;
-    for (jobs::Variant& variant : given) trials.push_back({std::move(variant), {}, {}});
-    predict_all(std::move(trials));
-    for (int round = 0; round < kRounds && !found_.interrupted; ++round) {
-      const std::optional<Duration> before = fastest_candidate();
-      std::vector<Trial> next = next_trials();
-      if (next.empty()) break;
-      predict_all(std::move(next));
-      if (before && fastest_candidate() == before) break;
+// What sketches are off by is much alike among jobs that share and wait in the same ways.
+using Kin = std::array<bool, 5>;
+
+// A job of the grid that fits, or may.
+struct Candidate {
+  std::int32_t point = 0;
+  GridWay way = {};
+  Duration least{}, about{};
+  Bytes peak = {};
+  Fits fits = Fits::Yes;
+  bool was_tried = false;
+};
+
+// One job to simulate.
+struct Trial {
+  Job said;
+  std::string change;
+  int changes = 0;
+  std::optional<Kin> kin = std::nullopt;  // of a candidate
+  Duration about{};                       // what its sketch says
+  std::string target = {};
+  std::optional<JobPrediction> found = std::nullopt;
+  std::string refused = {};
+};
+
+// What of a job frameworks' files can or cannot say; numbers as far as they are one or more.
+std::array<std::int64_t, 13> shape_of(const Job& job) {
+  const jobs::Layout& l = job.layout;
+  const auto several = [](std::int64_t degree) { return degree > 1 ? 1 : 0; };
+  return {static_cast<std::int64_t>(l.order),
+          l.layers.empty() ? 0 : 1,
+          several(l.vp) + 2 * several(l.pp) + 4 * several(l.tp) + 8 * several(l.cp),
+          several(l.dp) + 2 * several(l.dp_shard),
+          several(l.ep) + 2 * several(l.etp) + (l.etp == l.tp ? 4 : 0),
+          static_cast<std::int64_t>(job.recompute),
+          job.recompute_layers > 0 ? 1 : 0,
+          static_cast<std::int64_t>(job.zero),
+          job.reshard ? 1 : 0,
+          several(job.prefetch),
+          job.overlap_gradients ? 1 : 0,
+          job.overlap_parameters ? 1 : 0,
+          job.async_tp ? 1 : 0};
+}
+
+class GridSearch {
+ public:
+  GridSearch(const jobs::JobGrid& grid, const models::Cluster& cluster, const JobWatch& watch)
+      : grid_(grid), cluster_(cluster), watch_(watch), sketcher_(grid.job(), cluster) {
+    if (cluster.compute) capacity_ = cluster.compute->capacity;
+  }
+
+  JobSearch run() {
+    try {
+      if (grid_.has_layout()) simulate({{.said = grid_.job(), .change = std::string(kAsAsked)}});
+      if (!found_.interrupted) look_at_points();
+      if (!found_.interrupted) expand_points();
+      if (!found_.interrupted) simulate_the_fastest();
+      if (!found_.interrupted) simulate_fewest_changes();
+      if (!found_.interrupted) simulate_gathers();
+      if (!found_.interrupted && !fastest_row()) simulate_the_smallest();
+    } catch (const Interrupted&) {
+      found_.interrupted = true;
     }
     std::ranges::stable_sort(found_.rows, {}, step_of);
     choose();
-    if (found_.best) verify_job(found_.rows[*found_.best].found.job);
+    count();
     if (!found_.best) {
       std::ranges::stable_sort(found_.rows, {}, [](const JobRow& row) { return row.found.peak(); });
+    } else if (!found_.interrupted) {
+      verify_job(found_.rows[*found_.best].found.job);
+      find_path();
     }
     return std::move(found_);
   }
 
  private:
-  static constexpr int kRounds = 6;
-  static constexpr std::size_t kTooLarge = 2;  // so many that do not fit are changed, the smallest
+  static constexpr std::size_t kLeastTried = 6, kMostTried = 16;
+  static constexpr std::size_t kTriedPerChange = 2;
+  static constexpr int kMostChanges = 8;
 
-  // A job that may become a row: a change of a row, or given.
-  struct Trial {
-    jobs::Variant variant;
-    std::string from;  // the row's change
-    std::vector<Decided> path;
-    std::string target = {};
-    std::optional<JobPrediction> found = std::nullopt;
-    std::string refused = {};
+  // Points of the grid, each with what any of its ways takes at least, the least first; those without room are left out.
+  struct Point {
+    std::int32_t index = 0;
+    Duration least{};
   };
 
-  // Of those that are as good the one with the fewest decisions, then with the least memory.
+  void look_at_points() {
+    const std::vector<GridPoint>& points = grid_.points();
+    begin(JobPhase::Sketch, points.size());
+    std::vector<std::optional<Point>> looked(points.size());
+    std::mutex telling;
+    parallel_for(points.size(), [&](std::size_t i) {
+      throw_if_interrupted();
+      const std::optional<Job> job = grid_.job_at(points[i]);
+      if (!job) return;
+      const auto ways = static_cast<std::int64_t>(grid_.ways(*job).size());
+      Job smallest = as_likely_run(*job);
+      const auto least = attempt([&] { return sketcher_.least_of_any_order(smallest); });
+      smallest.recompute = jobs::Recompute::Full;
+      const Bytes peak = peak_of(smallest);
+      const std::scoped_lock lock(telling);
+      if (!watch_.goes_on(JobPhase::Sketch, "memory")) found_.interrupted = true;
+      found_.counts.all += ways;
+      if (!least) {
+        leave_out(least.error, ways);
+      } else if (fits(peak) == Fits::No) {
+        found_.counts.without_room += ways;
+        note_smallest(peak, {.point = static_cast<std::int32_t>(i),
+                             .way = {.recompute = jobs::Recompute::Full}});
+      } else {
+        looked[i] = Point{.index = static_cast<std::int32_t>(i), .least = *least.value};
+      }
+    });
+    for (const std::optional<Point>& point : looked) {
+      if (point) points_.push_back(*point);
+    }
+    std::ranges::stable_sort(points_, {}, &Point::least);
+  }
+
+  // All ways of the points, from those on that may be fastest, until no other can be faster than a job that was simulated.
+  void expand_points() {
+    constexpr std::size_t kFirst = 32;
+    begin(JobPhase::Sketch, points_.size());
+    std::size_t chunk = kFirst;
+    std::size_t done = 0;
+    while (done < points_.size() && !found_.interrupted) {
+      const std::size_t end = std::min(points_.size(), done + chunk);
+      std::mutex collecting;
+      parallel_for(end - done, [&](std::size_t i) {
+        throw_if_interrupted();
+        const Point& point = points_[done + i];
+        std::vector<Candidate> candidates = candidates_at(point.index);
+        const std::scoped_lock lock(collecting);
+        std::ranges::move(candidates, std::back_inserter(candidates_));
+        if (!watch_.goes_on(JobPhase::Sketch, "sketches")) found_.interrupted = true;
+      });
+      done = end;
+      chunk *= 2;
+      std::ranges::sort(candidates_, [](const Candidate& a, const Candidate& b) {
+        return std::tuple(a.about, a.point, a.way.changes) <
+               std::tuple(b.about, b.point, b.way.changes);
+      });
+      simulate_if_faster();
+      const std::optional<Duration> fastest = fastest_step();
+      while (fastest && done < points_.size() && points_[done].least >= *fastest) {
+        const std::int64_t ways = ways_at(points_[done].index);
+        found_.counts.slower += ways;
+        ++done;
+      }
+    }
+  }
+
+  // The fastest by its sketch, where that says it is faster than all that was simulated.
+  void simulate_if_faster() {
+    const std::optional<Duration> fastest = fastest_step();
+    for (Candidate& candidate : candidates_) {
+      if (fastest && candidate.about >= *fastest) return;
+      if (candidate.was_tried || !has_room(candidate.fits, candidate.peak) || !is_told(candidate))
+        continue;
+      simulate({trial_of(candidate)});
+      return;
+    }
+  }
+
+  [[nodiscard]] std::int64_t ways_at(std::int32_t point) const {
+    return std::ssize(grid_.ways(*grid_.job_at(grid_.points()[static_cast<std::size_t>(point)])));
+  }
+
+  std::vector<Candidate> candidates_at(std::int32_t index) {
+    const Job job = *grid_.job_at(grid_.points()[static_cast<std::size_t>(index)]);
+    std::vector<Candidate> kept;
+    std::int64_t without_room = 0;
+    bool is_kept_whole = false;  // the way before that computes nothing again fits for certain
+    for (const GridWay& way : grid_.ways(job)) {
+      Candidate one{.point = index, .way = way};
+      const Job run = as_likely_run(grid_.with(job, way));
+      one.peak = peak_of(run);
+      one.fits = fits(one.peak);
+      if (way.recompute == jobs::Recompute::None) is_kept_whole = one.fits == Fits::Yes;
+      if (one.fits == Fits::No) {
+        ++without_room;
+        const std::scoped_lock lock(noting_);
+        note_smallest(one.peak, one);
+        continue;
+      }
+      add_sketch(one, run, kept);
+      const bool is_full = way.recompute == jobs::Recompute::Full && way.recompute_layers == 0;
+      if (is_full && !is_kept_whole) add_fewest_recomputed(one, run, kept);
+    }
+    const std::scoped_lock lock(noting_);
+    found_.counts.without_room += without_room;
+    return kept;
+  }
+
+  void add_sketch(Candidate& one, const Job& run, std::vector<Candidate>& kept) {
+    const auto sketch = attempt([&] { return sketcher_.sketch(run); });
+    if (!sketch) {
+      const std::scoped_lock lock(noting_);
+      leave_out(sketch.error, 1);
+      return;
+    }
+    one.least = sketch.value->least;
+    one.about = sketch.value->about;
+    kept.push_back(one);
+  }
+
+  // As few layers as fit.
+  void add_fewest_recomputed(Candidate one, Job run, std::vector<Candidate>& kept) {
+    if (!capacity_) return;
+    const std::int64_t chunks = run.layout.pp * run.layout.vp;
+    const std::int64_t most = (run.model.layers + chunks - 1) / chunks;
+    const auto is_enough = [&](std::int64_t layers) {
+      run.recompute_layers = layers;
+      return peak_of(run) <= surely_fits(*capacity_);
+    };
+    if (most < 2 || !is_enough(most - 1)) return;
+    std::int64_t enough = most - 1;
+    for (std::int64_t low = 0; enough - low > 1;) {
+      const std::int64_t middle = (low + enough) / 2;
+      (is_enough(middle) ? enough : low) = middle;
+    }
+    run.recompute_layers = enough;
+    one.way.recompute_layers = static_cast<std::int16_t>(enough);
+    one.peak = peak_of(run);
+    one.fits = fits(one.peak);
+    {
+      const std::scoped_lock lock(noting_);
+      ++found_.counts.all;
+    }
+    add_sketch(one, run, kept);
+  }
+
+  [[nodiscard]] Kin kin_of(const Candidate& candidate) const {
+    const GridPoint& point = grid_.points()[static_cast<std::size_t>(candidate.point)];
+    return {point.zero == jobs::Zero::Parameters, point.pp > 1, candidate.way.async_tp, point.ep > 1,
+            candidate.way.recompute == jobs::Recompute::None};
+  }
+
+  // In the order of their sketches, corrected by how far off those of their kin were that were simulated.
+  void simulate_the_fastest() {
+    begin(JobPhase::Simulate, kMostTried);
+    const std::size_t at_once = 2;
+    bool is_untold_shown = false, is_tight_shown = false;
+    while (tried_ < kMostTried && !found_.interrupted) {
+      rank();
+      const std::optional<Duration> fastest = fastest_step();
+      std::vector<Trial> next;
+      for (Candidate* candidate : ranked_) {
+        if (next.size() == at_once) break;
+        const bool may_win = !fastest || (candidate->least < *fastest &&
+                                          (tried_ < kLeastTried || corrected(*candidate) < as_us(*fastest)));
+        if (candidate->was_tried || !may_win) continue;
+        const bool has_place = has_room(candidate->fits, candidate->peak);
+        const bool is_sayable = is_told(*candidate);
+        // Of what nobody can be told, and of what may not fit, the first is shown.
+        if (!is_sayable && std::exchange(is_untold_shown, true)) continue;
+        if (is_sayable && !has_place && has_any_room_ && std::exchange(is_tight_shown, true)) continue;
+        next.push_back(trial_of(*candidate));
+      }
+      if (next.empty()) return;
+      simulate(std::move(next));
+    }
+  }
+
+  // Of candidates with few changes some that may not be told apart from the fastest.
+  void simulate_fewest_changes() {
+    if (!grid_.has_layout()) return;
+    for (int changes = 1; changes < kMostChanges && !found_.interrupted; ++changes) {
+      const std::optional<std::size_t> fastest = fastest_row();
+      if (!fastest) return;
+      const JobRow& row = found_.rows[*fastest];
+      if (std::ranges::any_of(found_.rows, [&](const JobRow& one) {
+            return one.changes < changes && is_candidate(one) && is_close(one, row);
+          }))
+        return;
+      rank();
+      std::vector<Trial> next;
+      std::size_t seen = 0;
+      for (Candidate* candidate : ranked_) {
+        if (changes_of(*candidate) != changes || seen == kTriedPerChange) continue;
+        if (!has_room(candidate->fits, candidate->peak) || !is_told(*candidate)) continue;
+        if (corrected(*candidate) * (1 - apart(row)) > as_us(row.found.step)) break;
+        ++seen;
+        if (!candidate->was_tried) next.push_back(trial_of(*candidate));
+      }
+      if (!next.empty()) simulate(std::move(next));
+    }
+  }
+
+  // How parameters are gathered, about which a sketch says little: all ways of the fastest.
+  void simulate_gathers() {
+    const std::optional<std::size_t> fastest = fastest_row();
+    if (!fastest || found_.rows[*fastest].said.zero != jobs::Zero::Parameters) return;
+    const Job& best = found_.rows[*fastest].said;
+    const int changes = found_.rows[*fastest].changes;
+    std::vector<Trial> next;
+    for (const bool reshard : {true, false}) {
+      for (std::int64_t prefetch = 1; prefetch <= 3; ++prefetch) {
+        Job job = best;
+        job.reshard = reshard;
+        job.prefetch = prefetch;
+        if (job == best || fits(peak_of(as_likely_run(job))) == Fits::No) continue;
+        const bool is_plain = reshard == grid_.job().reshard && prefetch == grid_.job().prefetch;
+        next.push_back({.said = job,
+                        .change = change_between(grid_.job(), job),
+                        .changes = std::max(0, changes + (is_plain ? -1 : 0))});
+      }
+    }
+    found_.counts.all += static_cast<std::int64_t>(next.size());
+    simulate(std::move(next));
+  }
+
+  // Where nothing fits.
+  void simulate_the_smallest() {
+    if (!smallest_) return;
+    simulate({trial_of(smallest_->second)});
+  }
+
+  // Also counts it as tried.
+  Trial trial_of(Candidate& candidate) {
+    candidate.was_tried = true;
+    Trial trial{.said = job_of(candidate),
+                .change = {},
+                .changes = changes_of(candidate),
+                .kin = kin_of(candidate),
+                .about = candidate.about};
+    trial.change = change_between(grid_.job(), trial.said);
+    if (trial.change.empty()) trial.change = std::string(kAsAsked);
+    return trial;
+  }
+
+  [[nodiscard]] Job job_of(const Candidate& candidate) const {
+    return grid_.with(*grid_.job_at(grid_.points()[static_cast<std::size_t>(candidate.point)]),
+                      candidate.way);
+  }
+  [[nodiscard]] int changes_of(const Candidate& candidate) const {
+    return grid_.points()[static_cast<std::size_t>(candidate.point)].changes + candidate.way.changes;
+  }
+
+  static double as_us(Duration time) { return to_us(time); }
+  [[nodiscard]] double corrected(const Candidate& candidate) const {
+    const auto known = off_.find(kin_of(candidate));
+    return as_us(candidate.about) * (known != off_.end() ? known->second : usual_off_);
+  }
+  void rank() {
+    ranked_.clear();
+    has_any_room_ = false;
+    for (Candidate& candidate : candidates_) {
+      has_any_room_ |= has_room(candidate.fits, candidate.peak);
+      ranked_.push_back(&candidate);
+    }
+    std::ranges::stable_sort(ranked_, {}, [&](const Candidate* one) { return corrected(*one); });
+  }
+
+  [[nodiscard]] Bytes peak_of(const Job& job) {
+    const std::vector<jobs::StageMemory> stages = sketcher_.memory_of(job);
+    return stages[jobs::fullest(stages)].total();
+  }
+  [[nodiscard]] Fits fits(Bytes peak) const {
+    schedule::Holding held;
+    held.activations = peak;
+    return room_of(held, capacity_).fits();
+  }
+  void note_smallest(Bytes peak, const Candidate& candidate) {
+    if (!smallest_ || peak < smallest_->first) smallest_ = {peak, candidate};
+  }
+  void leave_out(const std::string& why, std::int64_t jobs) {
+    constexpr std::size_t kMostReasons = 5;
+    found_.counts.all -= jobs;
+    std::vector<std::string>& lines = found_.left_out;
+    if (lines.size() < kMostReasons && std::ranges::find(lines, why) == lines.end())
+      lines.push_back(why);
+  }
+
+  // Whether a framework can be told such a job, or nobody any of so many kinds.
+  [[nodiscard]] bool is_told(const Candidate& candidate) {
+    constexpr std::size_t kKindsAsked = 24;
+    const Job job = job_of(candidate);
+    const auto [at, is_new] = told_.try_emplace(shape_of(job), false);
+    if (is_new) {
+      Trial trial{.said = job, .change = {}};
+      static_cast<void>(run_of(trial));
+      at->second = !trial.target.empty();
+      is_any_told_ |= at->second;
+    }
+    return at->second || (!is_any_told_ && told_.size() >= kKindsAsked);
+  }
+
+  // Of those that are as good the one with the fewest changes, then with the least memory.
   void choose() {
     constexpr double kNoise = 0.02;  // of two steps: docs/machines.md
     const bool is_sure =
         std::ranges::any_of(found_.rows, [&](const JobRow& row) { return is_candidate(row); });
     const auto counts = [&](const JobRow& row) {
-      return is_sure ? is_candidate(row) : is_told(row) && row.found.fits() == schedule::Fits::May;
+      return is_sure ? is_candidate(row) : is_told(row) && row.found.fits() == Fits::May;
     };
     std::vector<std::size_t> close;  // the fastest, and those that cannot be told from it
     for (std::size_t i = 0; i < found_.rows.size(); ++i) {
@@ -119,17 +457,15 @@ class JobClimb {
       std::erase_if(close, [&](std::size_t i) { return to_us(step_of(found_.rows[i])) > most; });
     };
     // Where nobody asked for a layout nobody has to change one.
-    const bool is_asked =
-        std::ranges::find(found_.rows, kAsAsked, &JobRow::change) != found_.rows.end();
-    if (!is_asked) keep_as_fast();
-    const auto changes = [&](std::size_t i) { return found_.rows[i].path.size(); };
-    const std::size_t fewest = changes(*std::ranges::min_element(close, {}, changes));
+    if (!grid_.has_layout()) keep_as_fast();
+    const auto changes = [&](std::size_t i) { return found_.rows[i].changes; };
+    const int fewest = changes(*std::ranges::min_element(close, {}, changes));
     std::erase_if(close, [&](std::size_t i) { return changes(i) > fewest; });
     keep_as_fast();
     found_.best = *std::ranges::min_element(
         close, {}, [&](std::size_t i) { return found_.rows[i].found.peak(); });
     for (JobRow& row : found_.rows) {
-      row.alike = &row != &found_.rows[*found_.best] && row.found.fits() != schedule::Fits::No &&
+      row.alike = &row != &found_.rows[*found_.best] && row.found.fits() != Fits::No &&
                   models::is_uncalibrated(cluster_) && is_close(row, found_.rows[*found_.best]);
     }
   }
@@ -137,7 +473,7 @@ class JobClimb {
   // Where the job as asked is none of these, what is set in its place has to be told apart from it as well.
   void keep_what_is_told_from_asked(std::vector<std::size_t>& close) const {
     const auto asked = std::ranges::find(found_.rows, kAsAsked, &JobRow::change);
-    if (asked == found_.rows.end() || asked->found.fits() == schedule::Fits::No) return;
+    if (asked == found_.rows.end() || asked->found.fits() == Fits::No) return;
     const auto at = static_cast<std::size_t>(asked - found_.rows.begin());
     if (std::ranges::find(close, at) != close.end()) return;
     std::erase_if(close, [&](std::size_t i) {
@@ -145,118 +481,62 @@ class JobClimb {
     });
   }
 
+  [[nodiscard]] double apart(const JobRow& row) const {
+    constexpr double kAsGood = 0.001;
+    return models::is_uncalibrated(cluster_) ? told_apart(row.said) : kAsGood;
+  }
   // Whether their steps cannot be told apart.
   [[nodiscard]] bool is_close(const JobRow& one, const JobRow& other) const {
-    constexpr double kAsGood = 0.001;
-    const double apart = models::is_uncalibrated(cluster_) ? told_apart(one.said) : kAsGood;
     const auto [least, most] = std::minmax({to_us(step_of(one)), to_us(step_of(other))});
-    return least >= (1 - apart) * most;
+    return least >= (1 - apart(one)) * most;
   }
 
   static Duration step_of(const JobRow& row) { return row.found.step; }
 
   // For certain, or as well as the job as asked.
-  [[nodiscard]] bool has_room(const JobRow& row) const {
-    const schedule::Fits fits = row.found.fits();
-    if (fits != schedule::Fits::May) return fits == schedule::Fits::Yes;
-    return asked_peak_ && row.found.peak() <= *asked_peak_;
+  [[nodiscard]] bool has_room(Fits fits, Bytes peak) const {
+    if (fits != Fits::May) return fits == Fits::Yes;
+    return asked_peak_ && peak <= *asked_peak_;
   }
   // Somebody can be told it; or nobody any row, as of jobs that frameworks' files do not know.
   [[nodiscard]] bool is_told(const JobRow& row) const {
     return !row.target.empty() ||
            std::ranges::all_of(found_.rows, [](const JobRow& one) { return one.target.empty(); });
   }
-  [[nodiscard]] bool is_candidate(const JobRow& row) const { return has_room(row) && is_told(row); }
+  [[nodiscard]] bool is_candidate(const JobRow& row) const {
+    return has_room(row.found.fits(), row.found.peak()) && is_told(row);
+  }
 
-  [[nodiscard]] std::optional<Duration> fastest_candidate() const {
-    std::optional<Duration> fastest;
-    for (const JobRow& row : found_.rows) {
-      if (is_candidate(row) && (!fastest || row.found.step < *fastest)) fastest = row.found.step;
+  [[nodiscard]] std::optional<std::size_t> fastest_row() const {
+    std::optional<std::size_t> fastest;
+    for (std::size_t i = 0; i < found_.rows.size(); ++i) {
+      const JobRow& row = found_.rows[i];
+      if (is_candidate(row) && (!fastest || row.found.step < found_.rows[*fastest].found.step))
+        fastest = i;
     }
     return fastest;
   }
-
-  // Single changes of the best row and of a few that would be better if they fitted; where none fits, of the smallest. All
-  // that would be better recompute as few layers as they must, and what nobody can be told as it is becomes what they make of it.
-  std::vector<Trial> next_trials() {
-    std::ranges::stable_sort(found_.rows, {}, step_of);
-    const auto best =
-        std::ranges::find_if(found_.rows, [&](const JobRow& row) { return is_candidate(row); });
-    std::vector<const JobRow*> larger;
-    std::vector<Trial> next;
-    const auto add = [&](const JobRow& row, jobs::Variant variant) {
-      if (is_new(variant.job, next)) next.push_back({std::move(variant), row.change, row.path});
-    };
-    for (auto row = found_.rows.begin(); row != best; ++row) {
-      if (!has_room(*row)) larger.push_back(&*row);
-      if (row->target.empty()) become_sayable(*row, add);
-    }
-    std::ranges::stable_sort(larger, {}, [](const JobRow* row) { return row->found.peak(); });
-    const auto change = [&](const JobRow& row) {
-      for (jobs::Variant& variant : jobs::variants(row.said)) add(row, std::move(variant));
-    };
-    if (best != found_.rows.end()) {
-      if (best->target.empty()) become_sayable(*best, add);
-      change(*best);
-      recompute_less(*best, add);
-    }
-    for (std::size_t i = 0; i < std::min(kTooLarge, larger.size()); ++i) change(*larger[i]);
-    for (const JobRow* row : larger) recompute_less(*row, add);
-    return next;
-  }
-
-  // As the framework that gives up least runs it.
-  template <class Add>
-  static void become_sayable(const JobRow& row, const Add& add) {
-    for (const frameworks::JobTarget& target : frameworks::job_targets_of(row.said)) {
-      if (!is_asked_for(row.said, target)) continue;
-      const std::string changes = changes_there(row.said, target.as_run);
-      auto job = changes.empty() ? std::nullopt : jobs::with_options(row.said, changes);
-      if (job) add(row, {changes, *std::move(job)});
-      return;
-    }
-  }
-
-  static bool is_asked_for(const jobs::Job& job, const frameworks::JobTarget& target) {
-    return job.as == jobs::RunBy::Any || target.as_run.as == job.as;
-  }
-
-  // As few layers as fit.
-  template <class Add>
-  static void recompute_less(const JobRow& row, const Add& add) {
-    const jobs::Job& said = row.said;
-    if (row.found.fits() == schedule::Fits::Yes && said.recompute != jobs::Recompute::Full) return;
-    jobs::Job there = said;
-    there.as = row.found.job.as;
-    const auto change =
-        jobs::fewest_recomputed(there, surely_fits(row.found.capacity.value_or(Bytes())));
-    auto job = change ? jobs::with_options(said, *change) : std::nullopt;
-    if (job) add(row, {*change, *std::move(job)});
-  }
-
-  [[nodiscard]] bool is_new(const jobs::Job& job, const std::vector<Trial>& trials) const {
-    const jobs::Job work = work_of(job);
-    const auto is_it = [&](const jobs::Job& one) { return work_of(one) == work; };
-    return std::ranges::none_of(found_.rows, is_it, &JobRow::said) &&
-           std::ranges::none_of(trials, is_it, [](const Trial& trial) -> const jobs::Job& {
-             return trial.variant.job;
-           });
+  [[nodiscard]] std::optional<Duration> fastest_step() const {
+    const std::optional<std::size_t> row = fastest_row();
+    return row ? std::optional(found_.rows[*row].found.step) : std::nullopt;
   }
 
   // The job that is run: that of the first framework that can be told all of it, where there is one.
-  static jobs::Job run_of(Trial& trial) {
-    const jobs::Job& job = trial.variant.job;
+  static Job run_of(Trial& trial) {
+    const Job& job = trial.said;
     for (const frameworks::JobTarget& target : frameworks::job_targets_of(job)) {
-      if (!is_asked_for(job, target) || !target.given_up.empty()) continue;
+      const bool is_asked_for = job.as == jobs::RunBy::Any || target.as_run.as == job.as;
+      if (!is_asked_for || !target.given_up.empty()) continue;
       trial.target = target.id;
       return target.as_run;
     }
     return job;
   }
 
-  void predict_all(std::vector<Trial> trials) {
-    watch_.begins(trials.size());
-    const bool is_first = found_.rows.empty();
+  void begin(JobPhase phase, std::size_t items) { watch_.begins(phase, items); }
+
+  // Side by side; rows of those that can be priced.
+  void simulate(std::vector<Trial> trials) {
     std::atomic<bool> goes_on = true;
     std::mutex watching;
     parallel_for(trials.size(), [&](std::size_t i) {
@@ -264,7 +544,7 @@ class JobClimb {
       Trial& trial = trials[i];
       try {
         auto found = attempt([&] { return predict_job(run_of(trial), cluster_); });
-        if (!found && trial.variant.change == kAsAsked) throw InputError(found.error);
+        if (!found && trial.change == kAsAsked) throw InputError(found.error);
         trial.found = std::move(found.value);
         trial.refused = std::move(found.error);
       } catch (const Interrupted&) {
@@ -272,45 +552,142 @@ class JobClimb {
         return;
       }
       const std::scoped_lock lock(watching);
-      if (!watch_.goes_on(trial.variant.change)) goes_on = false;
+      if (!watch_.goes_on(JobPhase::Simulate, trial.change)) goes_on = false;
     });
-    found_.interrupted = !goes_on;
-    for (Trial& trial : trials) {
-      const std::string& change = trial.variant.change;
-      if (trial.found) {
-        trial.path.push_back({change, trial.found->step});
-        found_.rows.push_back({.change = joined(trial.from, change),
-                               .said = std::move(trial.variant.job),
-                               .found = *std::move(trial.found),
-                               .target = std::move(trial.target),
-                               .path = std::move(trial.path)});
-        const JobRow& row = found_.rows.back();
-        if (change == kAsAsked && row.found.fits() != schedule::Fits::No)
-          asked_peak_ = row.found.peak();
-      } else if (is_first && !trial.refused.empty()) {
-        found_.left_out.push_back(change + ": " + trial.refused);
+    if (!goes_on) found_.interrupted = true;
+    tried_ += trials.size();
+    for (Trial& trial : trials) add_row(std::move(trial));
+  }
+
+  void add_row(Trial trial) {
+    if (!trial.found) {
+      if (!trial.refused.empty()) leave_out(trial.change + ": " + trial.refused, 0);
+      return;
+    }
+    const Job work = jobs::in_effect(trial.said);
+    if (std::ranges::any_of(found_.rows, [&](const JobRow& row) {
+          return row.found.job == trial.found->job || jobs::in_effect(row.said) == work;
+        }))
+      return;
+    found_.rows.push_back({.change = std::move(trial.change),
+                           .said = std::move(trial.said),
+                           .found = *std::move(trial.found),
+                           .target = std::move(trial.target),
+                           .changes = trial.changes});
+    JobRow& row = found_.rows.back();
+    if (row.change == kAsAsked && row.found.fits() != Fits::No) asked_peak_ = row.found.peak();
+    if (!trial.kin) return;
+    const double off = as_us(row.found.step) / as_us(trial.about);
+    usual_off_ = off_.empty() ? off : std::min(usual_off_, off);
+    off_[*trial.kin] = off;
+  }
+
+  // What became of all of them, and what is proven.
+  void count() {
+    JobCounts& counts = found_.counts;
+    counts.simulated = std::ssize(found_.rows);
+    const std::optional<Duration> fastest =
+        found_.fastest ? std::optional(found_.rows[*found_.fastest].found.step) : std::nullopt;
+    found_.least = fastest;
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.was_tried) continue;
+      if (fastest && candidate.least >= *fastest) {
+        ++counts.slower;
+        continue;
       }
+      ++counts.left;
+      if (found_.least) found_.least = std::min(*found_.least, candidate.least);
+    }
+    for (const JobRow& row : found_.rows) {
+      if (found_.least && row.found.fits() != Fits::No) found_.least = std::min(*found_.least, row.found.step);
     }
   }
 
+  // One part after the other, each time the one that its sketch says gives most; every step of the way is simulated.
+  void find_path() {
+    const JobRow& best = found_.rows[*found_.best];
+    const auto asked = std::ranges::find(found_.rows, kAsAsked, &JobRow::change);
+    if (asked == found_.rows.end() || &*asked == &best) return;
+    std::vector<std::string> parts = parts_between(asked->said, best.said);
+    found_.path.push_back({std::string(kAsAsked), asked->found.step});
+    Job now = asked->said;
+    while (parts.size() > 1) {
+      std::optional<std::pair<Duration, std::size_t>> first;
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        const auto next = jobs::with_options(now, parts[i]);
+        if (!next) continue;
+        const auto sketch = attempt([&] { return sketcher_.sketch(as_likely_run(*next)); });
+        if (sketch && (!first || sketch.value->about < first->first))
+          first = {sketch.value->about, i};
+      }
+      if (!first) break;
+      const std::string part = parts[first->second];
+      parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(first->second));
+      Trial trial{.said = *jobs::with_options(now, part), .change = part};
+      now = trial.said;
+      const auto found = attempt([&] { return predict_job(run_of(trial), cluster_); });
+      if (!found) break;
+      found_.path.push_back({part, found.value->step});
+    }
+    std::string rest;
+    for (const std::string& part : parts) rest += (rest.empty() ? "" : ",") + part;
+    found_.path.push_back({rest, best.found.step});
+  }
+
+  // What differs, keys that belong together in one text each.
+  static std::vector<std::string> parts_between(const Job& from, const Job& to) {
+    static const std::vector<std::set<std::string>> kTogether = {
+        {"schedule", "vp", "layers"},
+        {"recompute", "recompute_layers"},
+        {"ep", "etp"},
+        {"zero", "reshard", "prefetch", "overlap_grads", "overlap_params"}};
+    std::map<std::size_t, std::string> parts;
+    std::size_t alone = kTogether.size();
+    for (const jobs::Difference& one : jobs::differences(from, to)) {
+      if (one.there.empty()) continue;
+      const auto kin = std::ranges::find_if(
+          kTogether, [&](const std::set<std::string>& keys) { return keys.contains(one.key); });
+      const std::size_t at =
+          kin == kTogether.end() ? alone++ : static_cast<std::size_t>(kin - kTogether.begin());
+      parts[at] += (parts[at].empty() ? "" : ",") + one.key + "=" + one.there;
+    }
+    std::vector<std::string> texts;
+    for (auto& [at, text] : parts) texts.push_back(std::move(text));
+    return texts;
+  }
+
+  const jobs::JobGrid& grid_;
   const models::Cluster& cluster_;
   const JobWatch& watch_;
+  JobSketcher sketcher_;
+  std::optional<Bytes> capacity_ = std::nullopt;
   JobSearch found_;
+  std::vector<Point> points_;
+  std::vector<Candidate> candidates_;
+  std::vector<Candidate*> ranked_;
+  bool has_any_room_ = false;
+  std::size_t tried_ = 0;
+  std::map<Kin, double> off_;
+  double usual_off_ = 1;
+  std::map<std::array<std::int64_t, 13>, bool> told_;
+  bool is_any_told_ = false;
+  std::mutex noting_;
+  std::optional<std::pair<Bytes, Candidate>> smallest_ = std::nullopt;
   std::optional<Bytes> asked_peak_ = std::nullopt;  // of the job as asked, where it fits or may
 };
 
 }  // namespace
 
-double told_apart(const jobs::Job& job) {
+double told_apart(const Job& job) {
   constexpr std::int64_t kNodeRanks = 8;
   constexpr double kOnANode = 0.10;
   constexpr double kOnSeveral = 0.20;
   return job.layout.world() <= kNodeRanks ? kOnANode : kOnSeveral;
 }
 
-JobSearch search_jobs(std::vector<jobs::Variant> given, const models::Cluster& cluster,
+JobSearch search_jobs(const jobs::JobGrid& grid, const models::Cluster& cluster,
                       const JobWatch& watch) {
-  return JobClimb(cluster, watch).run(std::move(given));
+  return GridSearch(grid, cluster, watch).run();
 }
 
 }  // namespace dovetail::predict

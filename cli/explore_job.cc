@@ -37,7 +37,7 @@
 #include "models/networks/decisions.h"
 #include "models/networks/program.h"
 #include "models/networks/text.h"
-#include "models/networks/variants.h"
+#include "models/networks/job_grid.h"
 
 namespace dovetail::cli {
 namespace {
@@ -63,34 +63,33 @@ struct JobTable {
   [[nodiscard]] std::optional<std::size_t> best() const { return found.best; }
 };
 
-std::vector<jobs::Variant> wanted(const Job& job, const models::Cluster& cluster) {
+jobs::JobGrid wanted(const Job& job, const models::Cluster& cluster) {
   const std::int64_t world = cluster.what_if.world.value_or(cluster.ranks);
-  if (job.layout != jobs::Layout{} || world == 1) {
-    return {{.change = std::string(kAsAsked), .job = job}};
-  }
+  if (job.layout != jobs::Layout{} || world == 1) return jobs::JobGrid::beside(job);
   if (job.batch.global == job.batch.micro) {
     throw InputError("explore: a job without a layout needs gbs=, the samples of a step");
   }
   const std::int64_t node = cluster.topology ? cluster.topology->node_ranks : kUnknownNode;
-  return jobs::layouts(job, world, std::min(node, kUnknownNode));
+  return jobs::JobGrid::over(job, world, std::min(node, kUnknownNode));
 }
 
 // Ctrl-C ends it with the rows that are there.
-predict::JobSearch watched_search(std::vector<jobs::Variant> given, const models::Cluster& cluster,
+predict::JobSearch watched_search(const jobs::JobGrid& grid, const models::Cluster& cluster,
                                   bool yes) {
   const AsksBeforeEnding keep_what_is_found(Asks::Anywhere);
   std::optional<Progress> progress;
-  return predict::search_jobs(std::move(given), cluster,
-                              {.begins =
-                                   [&](std::size_t jobs) {
-                                     progress.emplace("explore", "job",
-                                                      static_cast<std::int64_t>(jobs), yes);
-                                   },
-                               .goes_on =
-                                   [&](const std::string& change) {
-                                     progress->begin(change);
-                                     return progress->done();
-                                   }});
+  predict::JobPhase of = predict::JobPhase::Simulate;
+  const auto begins = [&](predict::JobPhase phase, std::size_t items) {
+    of = phase;
+    progress.emplace("explore", phase == predict::JobPhase::Sketch ? "layout" : "job to simulate",
+                     static_cast<std::int64_t>(items), yes);
+  };
+  const auto goes_on = [&](predict::JobPhase phase, const std::string& item) {
+    if (!progress) return true;
+    progress->begin(item);
+    return phase == of ? progress->done() : !progress->is_interrupted();
+  };
+  return predict::search_jobs(grid, cluster, {.begins = begins, .goes_on = goes_on});
 }
 
 JobTable tabulate(const ExploreOptions& options) {
@@ -172,10 +171,10 @@ void print_stages_of(std::ostream& out, const JobTable& table, const JobRow& row
 }
 
 // What each decision gave, where there were several.
-void print_path(std::ostream& out, const JobRow& row) {
-  if (row.path.size() < 2) return;
-  const auto gain_of = [&row](const Decided& decided) -> Cell {
-    if (&decided == &row.path.front()) return "";
+void print_path(std::ostream& out, const std::vector<Decided>& path) {
+  if (path.size() < 3) return;
+  const auto gain_of = [&path](const Decided& decided) -> Cell {
+    if (&decided == &path.front()) return "";
     const Decided& before = *(&decided - 1);
     return 100 * (to_us(decided.step) / to_us(before.step) - 1);
   };
@@ -183,7 +182,7 @@ void print_path(std::ostream& out, const JobRow& row) {
               table_of<Decided>({{{"change", "what each decision gave"}, &Decided::change},
                                  {{"step_us", "step ms", Unit::Milliseconds, {1}}, &Decided::step},
                                  {{"", "", Unit::Percent, {1, Sign::Always}}, gain_of}},
-                                row.path));
+                                path));
 }
 
 // The row as --job says it: in one line, or as what was typed with the change behind it; nothing where neither reads
@@ -259,13 +258,15 @@ std::vector<std::size_t> job_rows_shown(const JobTable& table, bool all) {
   return shown;
 }
 
-// How far the best is above its bound, and what lies between, of its stage with the least bubble.
-std::string rest_of_job(const JobPrediction& best) {
+// How far the best is above what is proven of all jobs of the grid, and what lies between it and what it computes, of its stage with
+// the least bubble.
+std::string rest_of_job(const JobTable& table, const JobPrediction& best) {
   const predict::StageParts& stage = best.busiest();
   const Duration slowed = std::max(Duration{}, stage.compute - best.bound);
-  std::string text = at_most_text(best.step, best.bound) + ": alone it computes " +
-                     to_string(best.bound) + "; " + to_string(stage.exposed_total()) +
-                     " is exposed, ";
+  std::string text = at_most_text(best.step, table.found.least.value_or(best.bound)) +
+                     " in any of " + counted(table.found.counts.all, "job") +
+                     "; it computes " + to_string(best.bound) + ", " +
+                     to_string(stage.exposed_total()) + " is exposed, ";
   if (100 * slowed >= best.step) {
     text += to_string(slowed) + " more computing " +
             (best.job.zero == jobs::Zero::Nothing ? "beside it, " : "beside it and for updates, ");
@@ -290,7 +291,7 @@ std::string gain_of_job(const JobTable& table, const JobRow& best) {
 
 // Where there is nothing to set: the fastest that was tried, if that is another row.
 Answer answer_of_asked(const JobTable& table, const JobRow& asked) {
-  Answer answer{.set = {}, .gives = step_of_job(asked.found), .left = rest_of_job(asked.found)};
+  Answer answer{.set = {}, .gives = step_of_job(asked.found), .left = rest_of_job(table, asked.found)};
   const JobRow& fastest = table.rows()[*table.found.fastest];
   if (&fastest == &asked) {
     answer.why_nothing = "the job as asked is the best that was tried";
@@ -303,19 +304,19 @@ Answer answer_of_asked(const JobTable& table, const JobRow& asked) {
 }
 
 // Where somebody runs what no framework's file says, and all that one says is slower.
-Answer answer_of_own(const JobRow& asked, const JobRow& best) {
+Answer answer_of_own(const JobTable& table, const JobRow& asked, const JobRow& best) {
   return {.set = {},
           .why_nothing = "no framework's file says the job as asked, and what they say is slower",
           .gives = step_of_job(asked.found) + " as asked; of what a framework runs the best, " +
                    best.change + ", " + gain_text(best.found, asked.found),
-          .left = rest_of_job(asked.found)};
+          .left = rest_of_job(table, asked.found)};
 }
 
 Answer answer_of_none(const JobTable& table) {
   const JobRow& first = table.rows().front();
   const bool is_unsaid = std::ranges::any_of(
       table.rows(), [](const JobRow& row) { return row.found.fits() != schedule::Fits::No; });
-  const bool is_asked = first.path.front().change == kAsAsked;
+  const bool is_asked = asked_of(table) != nullptr;
   return {
       .set = {},
       .why_nothing =
@@ -335,9 +336,9 @@ Answer answer_of_job(const JobTable& table) {
   const JobRow* const asked = asked_of(table);
   const bool is_own =
       asked != nullptr && asked->target.empty() && asked->found.fits() != schedule::Fits::No;
-  if (is_own && asked->found.step <= best.found.step) return answer_of_own(*asked, best);
+  if (is_own && asked->found.step <= best.found.step) return answer_of_own(table, *asked, best);
   Answer answer{
-      .set = {best.change}, .gives = gain_of_job(table, best), .left = rest_of_job(best.found)};
+      .set = {best.change}, .gives = gain_of_job(table, best), .left = rest_of_job(table, best.found)};
   const std::vector<std::string> ways = ways_to(table, best);
   if (ways.size() > 1) answer.set.push_back(ways.back());
   return answer;
@@ -448,6 +449,14 @@ void print_below_rows(std::ostream& out, const JobTable& table) {
                         "predicted order too rarely to tell (docs/machines.md)");
     break;
   }
+  const predict::JobCounts& counts = table.found.counts;
+  print_text(out, counted(counts.all, "job") + ": " + std::to_string(counts.without_room) +
+                      " have no room, " + std::to_string(counts.slower) +
+                      " are slower whatever overlaps, " + std::to_string(counts.simulated) +
+                      " were simulated" +
+                      (counts.left > 0 ? ", " + std::to_string(counts.left) +
+                                             " more are slower by estimate, not by proof"
+                                       : ""));
   print_text(out, "ms of the stage with the least bubble; MFU by " +
                       std::string(job.lora > 0 ? "what is computed (of a frozen weight 4 FLOP a "
                                                  "token), attention whole"
@@ -487,7 +496,7 @@ void print_job_table(std::ostream& out, const JobTable& table, const Detail& det
   }
   const JobRow& best = table.rows()[*table.best()];
   print_stages_of(out, table, best);
-  print_path(out, best);
+  print_path(out, table.found.path);
   const JobRow* const asked = asked_of(table);
   std::string text = "best: " + best.change;
   if (asked != nullptr && asked != &best && best.found.error != nullptr) {
@@ -501,24 +510,24 @@ void print_job_table(std::ostream& out, const JobTable& table, const Detail& det
   }
 }
 
-// What a row of the document has besides: where its decisions led, and its stages.
+// What a row of the document has besides: its stages.
 void add_lists(const JobRow& row, ordered_json& object) {
   ordered_json stages = ordered_json::array();
   for (std::size_t i = 0; i < row.found.stages.size(); ++i) {
     stages.push_back(stage_json(row.found.stages[i]));
     stages.back()["memory_bytes"] = row.found.memory[i].total().count();
   }
-  ordered_json path = ordered_json::array();
-  for (const Decided& decided : row.path) {
-    path.push_back({{"change", decided.change}, {"step_us", to_us(decided.step)}});
-  }
-  object["path"] = std::move(path);
   object["stages"] = std::move(stages);
 }
 
 std::string job_table_json(const JobTable& table) {
   ordered_json rows = rows_json(table_of(fields_of(table), table.rows()));
   for (std::size_t i = 0; i < table.rows().size(); ++i) add_lists(table.rows()[i], rows[i]);
+  ordered_json path = ordered_json::array();
+  for (const Decided& decided : table.found.path) {
+    path.push_back({{"change", decided.change}, {"step_us", to_us(decided.step)}});
+  }
+  const predict::JobCounts& counts = table.found.counts;
   const ordered_json document = {
       {"schema", "dovetail.jobs/1"},
       {"kind", "jobs"},
@@ -533,6 +542,15 @@ std::string job_table_json(const JobTable& table) {
       {"notes", table.notes},
       {"rows", std::move(rows)},
       {"best", table.best() ? ordered_json(*table.best()) : ordered_json(nullptr)},
+      {"path", std::move(path)},
+      {"lower_bound_us",
+       table.found.least ? ordered_json(to_us(*table.found.least)) : ordered_json(nullptr)},
+      {"jobs",
+       {{"all", counts.all},
+        {"simulated", counts.simulated},
+        {"without_room", counts.without_room},
+        {"slower", counts.slower},
+        {"left", counts.left}}},
       {"left_out", table.found.left_out}};
   return document.dump(1) + "\n";
 }

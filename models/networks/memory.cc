@@ -12,7 +12,7 @@
 #include "models/networks/adapters.h"
 #include "models/networks/program.h"
 #include "models/networks/tensors.h"
-#include "models/networks/variants.h"
+#include "models/networks/text.h"
 #include "schedule/lower/pipeline/order.h"
 
 namespace dovetail::jobs {

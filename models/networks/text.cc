@@ -280,6 +280,15 @@ Job parse_job(std::string_view text) {
   return job;
 }
 
+std::optional<Job> with_options(const Job& job, const std::string& options) {
+  Job other = job;
+  const auto changed = attempt([&] {
+    set_options(other, options, "a change of the job");
+    complete(other, "a change of the job");
+  });
+  return !changed || other == job ? std::nullopt : std::optional(std::move(other));
+}
+
 std::string to_string(const Job& job) {
   Job plain{.model = job.model};
   plain.batch.sequence = job.model.sequence;

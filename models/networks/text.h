@@ -10,6 +10,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,9 @@ Job parse_job(std::string_view text);
 void set_option(Job& job, std::string_view key, std::string_view value, const std::string& where);
 // "tp=8,pp=4": each in turn.
 void set_options(Job& job, std::string_view list, const std::string& where);
+
+// The job with these options; nothing where it does not hold together, or nothing changes.
+std::optional<Job> with_options(const Job& job, const std::string& options);
 
 // In one line, with every key that is not as it is by itself: parse_job(to_string(job)) == job, notes
 // aside.
