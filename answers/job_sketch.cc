@@ -12,6 +12,7 @@
 #include <shared_mutex>
 #include <utility>
 
+#include "models/networks/adapters.h"
 #include "models/networks/decisions.h"
 #include "models/networks/groups.h"
 #include "models/networks/program.h"
@@ -42,6 +43,16 @@ struct PassTime {
   }
 };
 
+// Of a collective also what compute loses that runs beside it.
+struct TravelTime : PassTime {
+  double lost = 0;
+  TravelTime& operator+=(const TravelTime& other) {
+    PassTime::operator+=(other);
+    lost += other.lost;
+    return *this;
+  }
+};
+
 // What one block, or several in a row, take of one micro-batch.
 struct BlockTime {
   PassTime forward, backward, weights;
@@ -61,11 +72,15 @@ struct BlockTime {
 
 // What Zero 3 does for a block: what travels, and copies of it.
 struct Divided {
-  PassTime gather, reduce;
-  double split = 0, chunk = 0;
+  TravelTime gather, again, reduce;  // again: in backward, of layers
+  double split = 0, split_again = 0, chunk = 0;
   Divided& operator+=(const Divided& other) {
     gather += other.gather;
+    again += other.again;
     reduce += other.reduce;
+    split += other.split;
+    split_again += other.split_again;
+    chunk += other.chunk;
     return *this;
   }
 };
@@ -73,8 +88,18 @@ struct Divided {
 // A block of a model on one rank. Own collectives in line, and beside what does not need them.
 struct Block {
   BlockTime in_line, beside;
+  double sum = 0;     // of a micro-batch's gradients, to those before it
   double update = 0;  // of all of its parameters
   jobs::Weights weights;
+  std::vector<jobs::Held> gradients = {};  // one by one
+
+  // How many buckets they fill that no gradient is cut for, of so many elements or of one that is larger.
+  [[nodiscard]] jobs::Held buckets(double elements) const {
+    jobs::Held count;
+    for (const jobs::Held& one : gradients)
+      count += {.dense = std::min(1.0, one.dense / elements), .experts = std::min(1.0, one.experts / elements)};
+    return count;
+  }
 };
 
 // The blocks of a model: its embedding, a layer of each kind, its head.
@@ -117,10 +142,11 @@ class Memo {
 // Collectives of a cluster, each table made once.
 class CollectiveClock {
  public:
-  explicit CollectiveClock(const models::Cluster& cluster) : cluster_(cluster) {}
+  CollectiveClock(const models::Cluster& cluster, const models::Costs& costs)
+      : cluster_(cluster), contention_(costs.contention(Rank{0})) {}
 
   // Nothing where the group has one rank or there are no bytes.
-  [[nodiscard]] PassTime time(Collective kind, const GroupShape& group, double bytes) {
+  [[nodiscard]] TravelTime time(Collective kind, const GroupShape& group, double bytes) {
     if (group.size <= 1 || bytes < 1) return {};
     const models::CollectiveKey key{.collective = kind, .ranks = group.size, .nodes = nodes_of(group)};
     const auto table = tables_.of(key, [&] {
@@ -130,7 +156,11 @@ class CollectiveClock {
       return std::move(costs.collectives.front().time);
     });
     const models::CollectiveTime takes = table->time(rounded_bytes(bytes));
-    return {as_ns(std::min(takes.isolated, takes.back_to_back)), as_ns(takes.isolated)};
+    TravelTime time;
+    time.least = as_ns(std::min(takes.isolated, takes.back_to_back));
+    time.about = as_ns(takes.isolated);
+    time.lost = time.least * share_of(key, rounded_bytes(bytes));
+    return time;
   }
 
  private:
@@ -141,18 +171,22 @@ class CollectiveClock {
     if (group.stride >= node) return group.size;
     return (group.size - 1) * group.stride / node + 1;
   }
+  // Of compute beside it, as it was measured, the least of all classes, or by multiprocessors.
+  [[nodiscard]] double share_of(const models::CollectiveKey& key, Bytes bytes) const {
+    if (const auto& gpu = contention_.multiprocessors) {
+      const std::int64_t ctas = gpu->ctas_of(
+          {.kind = key.collective, .ranks = key.ranks, .nodes = key.nodes, .bytes = bytes});
+      return static_cast<double>(ctas) / static_cast<double>(gpu->count);
+    }
+    const double usual = contention_.compute_slowdown;
+    return 1 - 1 / std::min({usual, contention_.gemm_slowdown.value_or(usual),
+                             contention_.memory_slowdown.value_or(usual)});
+  }
 
   const models::Cluster& cluster_;
+  models::Contention contention_;
   Memo<models::CollectiveKey, models::CollectiveTable> tables_;
 };
-
-// What compute loses of the time in which a collective runs beside it, of multiprocessors or as it was measured.
-double lost_beside(const models::Costs& costs) {
-  const models::Contention contention = costs.contention(Rank{0});
-  if (const auto& gpu = contention.multiprocessors)
-    return static_cast<double>(gpu->ctas) / static_cast<double>(gpu->count);
-  return 1 - 1 / contention.compute_slowdown;
-}
 
 // Sums up the ops of a Program in which each block is a virtual stage of its own.
 class BlockClock {
@@ -173,6 +207,7 @@ class BlockClock {
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
       const schedule::Op& op = program_.ops[i];
       const auto stage = static_cast<std::size_t>(op.stage);
+      for (const TensorId tensor : op.writes) blocks[stage].sum += sum_of(tensor);
       if (op.phase == schedule::Phase::Optimizer) {
         blocks[stage].update += as_ns(costs_.ops.model().price(op).by_class.front());
       } else if (schedule::is_repeated(op)) {
@@ -192,7 +227,8 @@ class BlockClock {
 
  private:
   struct Counted {
-    PassTime compute, travel;  // in a row
+    PassTime compute;  // in a row
+    TravelTime travel;
     double longest = 0;        // way through it
     double host = 0;
   };
@@ -201,7 +237,7 @@ class BlockClock {
     double end = 0;
   };
 
-  [[nodiscard]] PassTime time_of(const schedule::CollectiveWork& work) {
+  [[nodiscard]] TravelTime time_of(const schedule::CollectiveWork& work) {
     const GroupShape& group = work.purpose == schedule::Purpose::ContextParallel  ? groups_.context
                               : work.purpose == schedule::Purpose::ExpertParallel ? groups_.expert
                                                                                   : groups_.tensor;
@@ -211,9 +247,10 @@ class BlockClock {
   void count(const schedule::Op& op, Counted& pass) {
     PassTime time;
     if (const auto* work = std::get_if<schedule::CollectiveWork>(&op.work)) {
-      time = time_of(*work);
+      const TravelTime travels = time_of(*work);
       pass.host += as_ns(costs_.host.collective);
-      pass.travel += time;
+      pass.travel += travels;
+      time = travels;
     } else {
       const std::vector<Duration> by_class = costs_.ops.model().price(op).by_class;
       time = {as_ns(std::ranges::min(by_class)),
@@ -234,6 +271,24 @@ class BlockClock {
     pass.longest = std::max(pass.longest, end);
   }
 
+  // As a pipeline and an accumulation add a gradient to the sum of those before it (schedule/lower/rewrite/merge.h), once a gradient.
+  [[nodiscard]] double sum_of(TensorId id) {
+    const schedule::Tensor& tensor = program_.tensor(id);
+    if (tensor.kind != schedule::TensorKind::Gradient || std::exchange(is_summed_[id], char{1}) != 0)
+      return 0;
+    const schedule::Op op{
+        .id = {},
+        .name = {},
+        .phase = schedule::Phase::Backward,
+        .dtype = tensor.dtype,
+        .work = schedule::MemoryWork{.bytes = tensor.bytes() * 3,
+                                     .flop = Flop(static_cast<double>(tensor.numel())),
+                                     .access = schedule::Access::Plain},
+        .reads = {},
+        .writes = {}};
+    return as_ns(costs_.ops.model().price(op).by_class.front()) + as_ns(costs_.host.launch_gap);
+  }
+
   [[nodiscard]] PassTime issued(PassTime time, const Counted& pass) const {
     const bool runs_ahead = costs_.host.kind == models::HostModel::Kind::Async;
     if (runs_ahead) time.about = std::max(time.about, pass.host);
@@ -245,9 +300,9 @@ class BlockClock {
     return issued(time, pass);
   }
   [[nodiscard]] PassTime beside(const Counted& pass) const {
-    const double longest = std::max(pass.longest, pass.compute.least);
-    return issued({longest, longest + pass.compute.about - pass.compute.least +
-                                lost_beside(costs_) * pass.travel.about},
+    const double longest = std::max(pass.longest, pass.compute.least + pass.travel.lost);
+    return issued({longest, std::max(pass.longest, pass.compute.least) + pass.compute.about -
+                                pass.compute.least + pass.travel.lost},
                   pass);
   }
 
@@ -257,19 +312,23 @@ class BlockClock {
   const jobs::GroupShapes& groups_;
   std::vector<char> is_weight_work_;
   schedule::IdTable<TensorId, At> made_;
+  schedule::IdTable<TensorId, char> is_summed_{0};
 };
 
 // With what it gathers and reduces beside it, and the copies of that, which take their part of compute.
-BlockTime beside_gathers(BlockTime block, const Divided& divided, const jobs::Job& job, double lost) {
+BlockTime beside_gathers(BlockTime block, const Divided& divided, const jobs::Job& job) {
   const bool is_each = job.layout.pp == 1;  // reductions: of each micro-batch
   const bool is_gathered = is_each || job.reshard;
-  const auto beside = [&](PassTime& pass, double travels, double copied) {
-    pass.about = std::max(pass.about + copied + lost * travels, travels);
+  const auto beside = [&](PassTime& pass, const TravelTime& travels, double copied) {
+    pass.about = std::max(pass.about + copied + travels.lost, travels.about);
+    pass.least += copied + travels.lost;
   };
-  beside(block.forward, is_gathered ? divided.gather.about : 0, is_gathered ? divided.split : 0);
-  beside(block.backward,
-         (job.reshard ? divided.gather.about : 0) + (is_each ? divided.reduce.about : 0),
-         (job.reshard ? divided.split : 0) + (is_each ? divided.chunk : 0));
+  TravelTime back;
+  back += divided.again;
+  if (is_each) back += divided.reduce;
+  beside(block.forward, is_gathered ? divided.gather : TravelTime{},
+         is_gathered ? divided.split : 0);
+  beside(block.backward, back, divided.split_again + (is_each ? divided.chunk : 0));
   return block;
 }
 
@@ -277,6 +336,7 @@ BlockTime beside_gathers(BlockTime block, const Divided& divided, const jobs::Jo
 struct Pipeline {
   const jobs::Job& job;
   std::vector<BlockTime> stages, roles;
+  std::vector<double> sums;  // of each role: of a micro-batch's gradients, to those before it
   PassTime send;
 
   [[nodiscard]] double count() const { return static_cast<double>(job.micro_batches()); }
@@ -286,7 +346,8 @@ struct Pipeline {
     const bool is_split = schedule::splits_backward(job.layout.order);
     double most = 0, before = 0, behind = 0;
     for (std::size_t role = 0; role < roles.size(); ++role) {
-      most = std::max(most, before + count() * roles[role].all().least + (is_split ? 0 : behind));
+      const double busy = count() * roles[role].all().least + (count() - 1) * sums[role];
+      most = std::max(most, before + busy + (is_split ? 0 : behind));
       before += stages[role].forward.least;
       behind += stages[role].backward.least;
     }
@@ -340,7 +401,6 @@ PassOrder pass_order(const schedule::PipelineShape& shape) {
 struct JobSketcher::Parts {
   const models::Cluster& cluster;
   models::Costs costs;  // of no Program
-  double lost = 0;      // by compute beside a collective
   CollectiveClock collectives;
   std::vector<std::size_t> kind_of_layer;   // index into Blocks::layers
   std::vector<std::int64_t> first_of_kind;  // the first layer of each kind
@@ -352,8 +412,7 @@ struct JobSketcher::Parts {
       : cluster(where),
         costs(models::costs_for(where, {.name = {}, .world_size = like.layout.world(), .tensors = {},
                                         .ops = {}, .groups = {}, .reductions = {}})),
-        lost(lost_beside(costs)),
-        collectives(where) {
+        collectives(where, costs) {
     std::map<std::pair<bool, bool>, std::size_t> known;
     for (std::int64_t layer = 0; layer < like.model.layers; ++layer) {
       const auto kind = std::pair(has_experts(like.model, layer), is_windowed(like.model, layer));
@@ -367,10 +426,10 @@ struct JobSketcher::Parts {
   [[nodiscard]] std::shared_ptr<const PassOrder> order_of(const jobs::Job& job);
 
   // Of parameters over their group, `each` bytes an element; of sums over the replicas of their shards, too.
-  [[nodiscard]] PassTime over(Collective kind, const jobs::GroupShapes& groups,
+  [[nodiscard]] TravelTime over(Collective kind, const jobs::GroupShapes& groups,
                               const jobs::Held& held, double each) {
     const GroupShape& of_experts = groups.experts ? *groups.experts : groups.dense;
-    PassTime time = collectives.time(kind, groups.dense, held.dense * each);
+    TravelTime time = collectives.time(kind, groups.dense, held.dense * each);
     time += collectives.time(kind, of_experts, held.experts * each);
     if (kind == Collective::AllGather) return time;
     const double shard = held.dense / static_cast<double>(groups.dense.size) +
@@ -379,9 +438,10 @@ struct JobSketcher::Parts {
     return time;
   }
   [[nodiscard]] Divided divided(const jobs::Job& job, const jobs::GroupShapes& groups,
-                                const jobs::Weights& held);
+                                const jobs::Weights& held, bool is_layer);
   [[nodiscard]] double beside_update(const jobs::Job& job, const jobs::GroupShapes& groups,
-                                     const jobs::Held& held, const BlockTime& role, bool is_first);
+                                     const jobs::Held& held, const jobs::Held& buckets,
+                                     const BlockTime& role, bool is_first);
 };
 
 // A job of the first layer of each kind, each block a virtual stage of its own, on as few ranks as hold them.
@@ -424,6 +484,19 @@ std::shared_ptr<const Blocks> JobSketcher::Parts::blocks_of(const jobs::Job& job
       made.layers.push_back(found[static_cast<std::size_t>(layer) + 1]);
       made.layers.back().weights = held.layers[static_cast<std::size_t>(layer)];
     }
+    for (const jobs::ParameterShape& parameter : jobs::job_parameters(probe)) {
+      const auto kind = std::ranges::find(first_of_kind, parameter.layer);
+      if (!parameter.trained || (parameter.layer >= 0 && kind == first_of_kind.end())) continue;
+      Block& block = parameter.layer >= 0
+                         ? made.layers[static_cast<std::size_t>(kind - first_of_kind.begin())]
+                     : parameter.part == jobs::Part::Embedding ? made.embedding
+                                                               : made.head;
+      double elements = 1;
+      for (const std::int64_t extent : jobs::local_shape(parameter, l.tp, l.ep, l.etp))
+        elements *= static_cast<double>(extent);
+      block.gradients.push_back(parameter.expert ? jobs::Held{.experts = elements}
+                                                 : jobs::Held{.dense = elements});
+    }
     return made;
   });
 }
@@ -442,32 +515,58 @@ std::shared_ptr<const PassOrder> JobSketcher::Parts::order_of(const jobs::Job& j
 }
 
 Divided JobSketcher::Parts::divided(const jobs::Job& job, const jobs::GroupShapes& groups,
-                                    const jobs::Weights& held) {
+                                    const jobs::Weights& held, bool is_layer) {
   const double compute = size_of_element(job.precision.compute);
   const double reduce = size_of_element(job.precision.reduce);
+  const bool has_experts_divided = (groups.experts ? *groups.experts : groups.dense).size > 1;
+  const auto divided = [&](jobs::Held some) {
+    if (groups.dense.size <= 1) some.dense = 0;
+    if (!has_experts_divided) some.experts = 0;
+    return some;
+  };
   jobs::Held all = held.trained;
   all += held.frozen;
+  all = divided(all);
+  const jobs::Held trained = divided(held.trained);
   const auto copied = [&](double bytes, models::CopyKind kind) {
     return bytes < 1 ? 0 : as_ns(costs.copy(rounded_bytes(bytes), kind));
   };
-  return {.gather = over(Collective::AllGather, groups, all, compute),
-          .reduce = over(Collective::ReduceScatter, groups, held.trained, reduce),
-          .split = copied(all.all() * compute, models::CopyKind::Split),
-          .chunk = copied(held.trained.all() * reduce, models::CopyKind::Chunk)};
+  Divided one{.gather = over(Collective::AllGather, groups, all, compute),
+              .again = {},
+              .reduce = over(Collective::ReduceScatter, groups, trained, reduce),
+              .split = copied(all.all() * compute, models::CopyKind::Split),
+              .split_again = 0,
+              .chunk = copied(trained.all() * reduce, models::CopyKind::Chunk)};
+  if (is_layer && job.reshard) {
+    one.again = one.gather;
+    one.split_again = one.split;
+  }
+  return one;
 }
 
 // What reductions and gathers of whole buckets take that nothing runs beside: what is longer than its window, and one bucket.
 double JobSketcher::Parts::beside_update(const jobs::Job& job, const jobs::GroupShapes& groups,
-                                         const jobs::Held& held, const BlockTime& role,
-                                         bool is_first) {
+                                         const jobs::Held& held, const jobs::Held& buckets,
+                                         const BlockTime& role, bool is_first) {
   if (!jobs::has_copies(job)) return 0;
   const double size = size_of_element(job.precision.reduce);
-  const std::optional<Bytes> cap = schedule::bucket_size(jobs::policy_of(job));
-  const double buckets =
-      cap ? std::max(1.0, std::ceil(held.all() * size / static_cast<double>(cap->count()))) : 1;
-  const jobs::Held bucket{.dense = held.dense / buckets, .experts = held.experts / buckets};
-  const auto exposed = [&](double each, bool overlaps, double window) {
-    return overlaps ? std::max(each, each * buckets - window) : each * buckets;
+  // Whole, and one bucket: of dense gradients in theirs, then of those of experts, each busy with the one before.
+  const auto bucketed = [&](Collective kind, double each) {
+    std::pair<double, double> time;
+    const auto add = [&](jobs::Held some, double filled) {
+      const double count = std::max(1.0, std::ceil(filled));
+      some.dense /= count;
+      some.experts /= count;
+      const TravelTime one = over(kind, groups, some, each);
+      time.first += one.about + (count - 1) * one.least;
+      time.second = std::max(time.second, one.about);
+    };
+    add({.dense = held.dense}, buckets.dense);
+    add({.experts = held.experts}, buckets.experts);
+    return time;
+  };
+  const auto exposed = [&](const std::pair<double, double>& time, bool overlaps, double window) {
+    return overlaps ? std::max(time.second, time.first - window) : time.first;
   };
   // In a pipeline the first role alone has a backward beside them; the others have the bubble behind their last one.
   const auto chunks = static_cast<double>(job.layout.vp);
@@ -475,13 +574,14 @@ double JobSketcher::Parts::beside_update(const jobs::Job& job, const jobs::Group
   if (job.zero == jobs::Zero::Nothing) {
     const bool copies = job.as != jobs::RunBy::Megatron;
     return (copies ? 2 * as_ns(costs.copy(rounded_bytes(held.all() * size))) : 0) +
-           exposed(over(Collective::AllReduce, groups, bucket, size).about, job.overlap_gradients,
-                   backward);
+           exposed(bucketed(Collective::AllReduce, size), job.overlap_gradients, backward);
   }
-  const double reduce = over(Collective::ReduceScatter, groups, bucket, size).about;
-  const double gather =
-      over(Collective::AllGather, groups, bucket, size_of_element(job.precision.compute)).about;
-  return exposed(reduce, job.overlap_gradients, backward) +
+  const auto reduce = bucketed(Collective::ReduceScatter, size);
+  const auto gather = bucketed(Collective::AllGather, size_of_element(job.precision.compute));
+  // Of sums that are divided each micro-batch pays.
+  const bool is_each = job.zero == jobs::Zero::Gradients && job.layout.pp == 1;
+  const double times = is_each ? static_cast<double>(job.micro_batches()) : 1;
+  return times * exposed(reduce, job.overlap_gradients, backward) +
          exposed(gather, job.overlap_parameters, role.forward.about / chunks);
 }
 
@@ -515,20 +615,32 @@ JobSketch JobSketcher::sketch(const jobs::Job& job) {
   // Of each block what Zero 3 does: the embedding, each kind of layer, the head.
   std::vector<Divided> divided(again->layers.size() + 2);
   if (is_divided) {
-    divided.front() = parts_->divided(job, groups, again->embedding.weights);
-    divided.back() = parts_->divided(job, groups, again->head.weights);
+    divided.front() = parts_->divided(job, groups, again->embedding.weights, false);
+    divided.back() = parts_->divided(job, groups, again->head.weights, false);
     for (std::size_t i = 0; i < again->layers.size(); ++i)
-      divided[i + 1] = parts_->divided(job, groups, again->layers[i].weights);
+      divided[i + 1] = parts_->divided(job, groups, again->layers[i].weights, true);
   }
   const std::vector<std::int64_t> counts = jobs::layers_of_stages(job);
   Pipeline pipeline{.job = job,
                     .stages = std::vector<BlockTime>(counts.size()),
                     .roles = std::vector<BlockTime>(static_cast<std::size_t>(l.pp)),
+                    .sums = std::vector<double>(static_cast<std::size_t>(l.pp)),
                     .send = {}};
+  const double count = pipeline.count();
+  // Sums of shards, where each micro-batch is reduced.
+  const bool is_shard_summed = l.pp == 1 && job.zero >= jobs::Zero::Gradients;
+  const double of_sums = is_shard_summed ? 0 : 1;
+  const double of_shards = is_shard_summed ? (count - 1) / count / jobs::shards_of(job, false)
+                                           : (count - 1) / count;
   std::vector<jobs::Held> held(pipeline.roles.size());
   std::vector<Divided> travels(pipeline.roles.size());
   std::vector<double> updates(pipeline.roles.size());
-  double largest = 0, largest_least = 0;
+  // Buckets of sharded updates are of one size and cut gradients.
+  const std::optional<Bytes> cap =
+      is_divided ? std::nullopt : schedule::bucket_size(jobs::policy_of(job));
+  const double bucket = cap ? static_cast<double>(cap->count()) / size_of_element(job.precision.reduce) : 1e18;
+  std::vector<jobs::Held> buckets(pipeline.roles.size());
+  double largest = 0;
   std::size_t layer = 0;
   for (std::size_t stage = 0; stage < counts.size(); ++stage) {
     const auto role = static_cast<std::size_t>(
@@ -537,12 +649,14 @@ JobSketch JobSketcher::sketch(const jobs::Job& job) {
     BlockTime& time = pipeline.stages[stage];
     const auto add = [&](const Block& block, const Divided& of_block) {
       const BlockTime& own = is_async ? block.beside : block.in_line;
-      time += is_divided ? beside_gathers(own, of_block, job, parts_->lost) : own;
+      time += is_divided ? beside_gathers(own, of_block, job) : own;
+      (is_split ? time.weights : time.backward).about += of_shards * block.sum;
+      pipeline.sums[role] += of_sums * block.sum;
       held[role] += block.weights.trained;
       travels[role] += of_block;
       updates[role] += block.update;
+      if (job.zero == jobs::Zero::Nothing) buckets[role] += block.buckets(bucket);
       largest = std::max(largest, of_block.gather.about + of_block.reduce.about);
-      largest_least = std::max(largest_least, of_block.gather.least);
     };
     if (stage == 0) add(again->embedding, divided.front());
     for (std::int64_t i = 0; i < counts[stage]; ++i, ++layer) {
@@ -574,12 +688,15 @@ JobSketch JobSketcher::sketch(const jobs::Job& job) {
     const Divided& all = travels[role];
     double end = ends[role] + updates[role] / (job.zero == jobs::Zero::Nothing ? 1 : jobs::shards_of(job, false));
     if (is_divided) {
-      const double times = l.pp == 1 ? pipeline.count() : 1;
-      const double back = l.pp == 1 && job.reshard ? all.gather.least - largest_least : 0;
+      const double times = l.pp == 1 ? count : 1;
+      const double back = l.pp == 1 ? all.again.least : 0;
       least = std::max({least, times * (all.gather.least + back), times * all.reduce.least});
       end += largest + (l.pp == 1 ? 0 : all.reduce.about);
     } else {
-      end += parts_->beside_update(job, groups, held[role], pipeline.roles[role], role == 0);
+      if (job.zero != jobs::Zero::Nothing)
+        buckets[role] = {.dense = held[role].dense / bucket, .experts = held[role].experts / bucket};
+      end += parts_->beside_update(job, groups, held[role], buckets[role], pipeline.roles[role],
+                                   role == 0);
     }
     about = std::max(about, end);
   }
