@@ -103,8 +103,7 @@ class GridSearch {
     try {
       if (grid_.has_layout()) simulate({{.said = grid_.job(), .change = std::string(kAsAsked)}});
       if (!found_.interrupted) look_at_points();
-      if (!found_.interrupted) expand_points();
-      if (!found_.interrupted) simulate_the_fastest();
+      if (!found_.interrupted) sketch_and_simulate();
       if (!found_.interrupted) simulate_fewest_changes();
       if (!found_.interrupted) simulate_gathers();
       if (!found_.interrupted && !fastest_row()) simulate_the_smallest();
@@ -167,66 +166,95 @@ class GridSearch {
     std::ranges::stable_sort(points_, {}, &Point::least);
   }
 
-  // All ways of the points, from those on that may be fastest, until no other can be faster than a job that was simulated.
-  void expand_points() {
-    constexpr std::size_t kFirst = 32;
-    begin(JobPhase::Sketch, points_.size());
-    std::size_t chunk = kFirst;
-    std::size_t done = 0;
-    while (done < points_.size() && !found_.interrupted) {
-      const std::size_t end = std::min(points_.size(), done + chunk);
-      std::mutex collecting;
-      parallel_for(end - done, [&](std::size_t i) {
-        throw_if_interrupted();
-        const Point& point = points_[done + i];
-        std::vector<Candidate> candidates = candidates_at(point.index);
-        const std::scoped_lock lock(collecting);
-        std::ranges::move(candidates, std::back_inserter(candidates_));
-        if (!watch_.goes_on(JobPhase::Sketch, "sketches")) found_.interrupted = true;
-      });
-      done = end;
-      chunk *= 2;
-      std::ranges::sort(candidates_, [](const Candidate& a, const Candidate& b) {
-        return std::tuple(a.about, a.point, a.way.changes) <
-               std::tuple(b.about, b.point, b.way.changes);
-      });
-      simulate_if_faster();
+  // What may be faster than the fastest that is known is sketched, and the fastest of that simulated; where it turns out slower than it was
+  // taken to be, what that had left aside is sketched, too.
+  void sketch_and_simulate() {
+    while (!found_.interrupted) {
+      sketch_points();
+      if (!found_.interrupted) simulate_the_fastest();
       const std::optional<Duration> fastest = fastest_step();
-      while (fastest && done < points_.size() && points_[done].least >= *fastest) {
-        const std::int64_t ways = ways_at(points_[done].index);
-        found_.counts.slower += ways;
-        ++done;
-      }
+      if (!fastest || *fastest <= limit_) break;
     }
   }
 
-  // The fastest by its sketch, where that says it is faster than all that was simulated.
-  void simulate_if_faster() {
-    const std::optional<Duration> fastest = fastest_step();
-    for (Candidate& candidate : candidates_) {
-      if (fastest && candidate.about >= *fastest) return;
-      if (candidate.was_tried || !has_room(candidate.fits, candidate.peak) || !is_told(candidate))
-        continue;
-      simulate({trial_of(candidate)});
-      return;
+  // Points whose ways may take less than the fastest that was simulated; before one was, than what is sketched as fastest.
+  void sketch_points() {
+    constexpr std::size_t kFirst = 32;
+    begin(JobPhase::Sketch, points_.size() - sketched_ + aside_.size());
+    const Duration from = limit_;
+    limit_ = best_known();
+    sketch(std::exchange(aside_, {}), from);
+    std::size_t chunk = kFirst;
+    while (sketched_ < points_.size() && points_[sketched_].least < limit_ && !found_.interrupted) {
+      const auto begin = points_.begin() + static_cast<std::ptrdiff_t>(sketched_);
+      const std::size_t count = std::min(points_.size() - sketched_, chunk);
+      sketched_ += count;
+      sketch(std::vector<Point>(begin, begin + static_cast<std::ptrdiff_t>(count)), Duration{});
+      chunk *= 2;
+      limit_ = std::min(limit_, best_known());
     }
   }
 
-  [[nodiscard]] std::int64_t ways_at(std::int32_t point) const {
-    return std::ssize(grid_.ways(*grid_.job_at(grid_.points()[static_cast<std::size_t>(point)])));
+  // The fastest step that was simulated, or where there is none a little more than the fastest that is sketched, of jobs that fit.
+  [[nodiscard]] Duration best_known() {
+    if (const std::optional<Duration> fastest = fastest_step()) return *fastest;
+    std::optional<Duration> about;
+    for (const Candidate& candidate : candidates_) {
+      const bool counts = has_room(candidate.fits, candidate.peak) && (!about || candidate.about < *about);
+      if (counts && is_told(candidate)) about = candidate.about;
+    }
+    return about ? *about + *about / 50 : Duration::max();
   }
 
-  std::vector<Candidate> candidates_at(std::int32_t index) {
+  void sketch(const std::vector<Point>& points, Duration from) {
+    std::mutex collecting;
+    parallel_for(points.size(), [&](std::size_t i) {
+      throw_if_interrupted();
+      std::optional<Duration> aside;
+      std::vector<Candidate> candidates = candidates_at(points[i].index, from, aside);
+      const std::scoped_lock lock(collecting);
+      std::ranges::move(candidates, std::back_inserter(candidates_));
+      if (aside) aside_.push_back({.index = points[i].index, .least = *aside});
+      if (!watch_.goes_on(JobPhase::Sketch, "sketches")) found_.interrupted = true;
+    });
+    std::ranges::sort(candidates_, [](const Candidate& a, const Candidate& b) {
+      return std::tuple(a.about, a.point, a.way.changes) <
+             std::tuple(b.about, b.point, b.way.changes);
+    });
+  }
+
+  // Of a point those ways that take at least `from` and less than the limit; `aside`: the least of those beyond it.
+  std::vector<Candidate> candidates_at(std::int32_t index, Duration from,
+                                       std::optional<Duration>& aside) {
     const Job job = *grid_.job_at(grid_.points()[static_cast<std::size_t>(index)]);
     std::vector<Candidate> kept;
     std::int64_t without_room = 0;
-    bool is_kept_whole = false;  // the way before that computes nothing again fits for certain
+    bool is_kept_whole = false;  // what computes nothing again fits for certain
+    bool is_looked_at = false;
+    std::string refused;
+    std::optional<GridWay> plain;  // of the ways that differ in recomputation alone
     for (const GridWay& way : grid_.ways(job)) {
       Candidate one{.point = index, .way = way};
       const Job run = as_likely_run(grid_.with(job, way));
+      if (!plain || !differs_in_recomputation_alone(*plain, way)) {
+        plain = way;
+        plain->recompute = jobs::Recompute::None;
+        plain->recompute_layers = 0;
+        const Job least_of = as_likely_run(grid_.with(job, *plain));
+        const auto sketch = attempt([&] { return sketcher_.sketch(least_of); });
+        refused = sketch.error;
+        is_kept_whole = fits(peak_of(least_of)) == Fits::Yes;
+        is_looked_at = sketch && sketch.value->least >= from && sketch.value->least < limit_;
+        if (sketch && sketch.value->least >= limit_)
+          aside = std::min(aside.value_or(Duration::max()), sketch.value->least);
+      }
+      if (!refused.empty()) {
+        const std::scoped_lock lock(noting_);
+        leave_out(refused, 1);
+      }
+      if (!is_looked_at) continue;
       one.peak = peak_of(run);
       one.fits = fits(one.peak);
-      if (way.recompute == jobs::Recompute::None) is_kept_whole = one.fits == Fits::Yes;
       if (one.fits == Fits::No) {
         ++without_room;
         const std::scoped_lock lock(noting_);
@@ -240,6 +268,10 @@ class GridSearch {
     const std::scoped_lock lock(noting_);
     found_.counts.without_room += without_room;
     return kept;
+  }
+
+  static bool differs_in_recomputation_alone(const GridWay& a, const GridWay& b) {
+    return a.order == b.order && a.vp == b.vp && a.layers == b.layers && a.async_tp == b.async_tp;
   }
 
   void add_sketch(Candidate& one, const Job& run, std::vector<Candidate>& kept) {
@@ -582,25 +614,24 @@ class GridSearch {
     off_[*trial.kin] = off;
   }
 
-  // What became of all of them, and what is proven.
+  // What became of all of them, and what is proven: all that was left aside takes at least as long as the fastest.
   void count() {
     JobCounts& counts = found_.counts;
     counts.simulated = std::ssize(found_.rows);
     const std::optional<Duration> fastest =
         found_.fastest ? std::optional(found_.rows[*found_.fastest].found.step) : std::nullopt;
-    found_.least = fastest;
+    if (!found_.interrupted) found_.least = fastest;
     for (const Candidate& candidate : candidates_) {
-      if (candidate.was_tried) continue;
-      if (fastest && candidate.least >= *fastest) {
-        ++counts.slower;
-        continue;
-      }
+      if (candidate.was_tried || (fastest && candidate.least >= *fastest)) continue;
       ++counts.left;
       if (found_.least) found_.least = std::min(*found_.least, candidate.least);
     }
     for (const JobRow& row : found_.rows) {
-      if (found_.least && row.found.fits() != Fits::No) found_.least = std::min(*found_.least, row.found.step);
+      if (found_.least && row.found.fits() != Fits::No)
+        found_.least = std::min(*found_.least, row.found.step);
     }
+    const std::int64_t rest = counts.all - counts.simulated - counts.without_room - counts.left;
+    (found_.interrupted ? counts.left : counts.slower) += std::max<std::int64_t>(0, rest);
   }
 
   // One part after the other, each time the one that its sketch says gives most; every step of the way is simulated.
@@ -662,7 +693,9 @@ class GridSearch {
   JobSketcher sketcher_;
   std::optional<Bytes> capacity_ = std::nullopt;
   JobSearch found_;
-  std::vector<Point> points_;
+  std::vector<Point> points_, aside_;  // aside: with ways beyond the limit, the least of those
+  std::size_t sketched_ = 0;           // of points_
+  Duration limit_{};                   // what takes at least as long was not sketched
   std::vector<Candidate> candidates_;
   std::vector<Candidate*> ranked_;
   bool has_any_room_ = false;

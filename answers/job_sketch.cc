@@ -455,7 +455,6 @@ std::shared_ptr<const Blocks> JobSketcher::Parts::blocks_of(const jobs::Job& job
       static_cast<std::int64_t>(again), is_divided ? 1 : 0, splits ? 1 : 0, job.reshard ? 1 : 0,
       static_cast<std::int64_t>(job.as)};
   return blocks.of(key, [&] {
-    constexpr std::int64_t kManyShards = 1 << 12;  // so what casts a shard is not more than it can be
     jobs::Job probe = job;
     const std::int64_t layers = first_of_kind.back() + 1;
     probe.model.layers = layers;
@@ -467,8 +466,11 @@ std::shared_ptr<const Blocks> JobSketcher::Parts::blocks_of(const jobs::Job& job
     probe.layout.layers.front() = probe.layout.layers.back() = 0;
     probe.layout.dp = std::max<std::int64_t>(1, l.ep * l.etp);
     probe.layout.dp_shard = 1;
-    if (is_divided) std::swap(probe.layout.dp, probe.layout.dp_shard);
-    if (is_divided) probe.layout.dp_shard *= kManyShards;
+    // As many shards as there can be: what casts a shard is not more than it is.
+    if (is_divided) {
+      probe.layout.dp = 1;
+      probe.layout.dp_shard = std::max<std::int64_t>(2, l.world() / (l.cp * l.tp));
+    }
     probe.batch.global = probe.batch.micro * probe.layout.replicas();
     probe.recompute = again;
     probe.recompute_layers = 0;

@@ -26,17 +26,19 @@ std::vector<std::int64_t> powers_of_two(std::int64_t most, std::int64_t own = 1)
   return found;
 }
 
-// The last stage, which has the output layer besides, gets so many layers fewer; the others share the rest.
-std::vector<std::int64_t> fewer_on_last(const Job& job) {
+// How many layers the output layer takes as long as, by FLOP.
+double head_in_layers(const Job& job) {
   const Model& m = job.model;
   const double all = forward_flop_per_token(m, job.batch.sequence, true);
   const double head = 2 * static_cast<double>(m.vocabulary) * static_cast<double>(m.width);
-  const auto layers = static_cast<double>(m.layers);
-  const double head_in_layers = head / ((all - head) / layers);
-  const std::int64_t stages = job.layout.pp;
-  const double share = (layers + head_in_layers) / static_cast<double>(stages);
-  const std::int64_t last = std::max<std::int64_t>(0, std::llround(share - head_in_layers));
-  const std::int64_t rest = m.layers - last;
+  return head / ((all - head) / static_cast<double>(m.layers));
+}
+
+// The last stage, which has the output layer besides, gets so many layers fewer; the others share the rest.
+std::vector<std::int64_t> fewer_on_last(std::int64_t layers, std::int64_t stages, double head) {
+  const double share = (static_cast<double>(layers) + head) / static_cast<double>(stages);
+  const std::int64_t last = std::max<std::int64_t>(0, std::llround(share - head));
+  const std::int64_t rest = layers - last;
   std::vector<std::int64_t> counts;
   for (std::int64_t i = 0; i + 1 < stages; ++i)
     counts.push_back(rest / (stages - 1) + (i < rest % (stages - 1) ? 1 : 0));
@@ -86,6 +88,8 @@ std::vector<Sharding> shardings(const Job& job, bool divides, bool is_own) {
 }
 
 }  // namespace
+
+JobGrid::JobGrid(const Job& job) : job_(job), head_in_layers_(head_in_layers(job)) {}
 
 void JobGrid::add_points(GridPoint degrees, bool divides) {
   const bool is_own = has_layout_;
@@ -249,7 +253,7 @@ Job JobGrid::with(Job at_point, const GridWay& way) const {
   Layout& l = at_point.layout;
   l.order = way.order;
   l.vp = way.vp;
-  if (way.layers == GridWay::Layers::Fewer) l.layers = fewer_on_last(at_point);
+  if (way.layers == GridWay::Layers::Fewer) l.layers = fewer_on_last(at_point.model.layers, l.pp, head_in_layers_);
   if (way.layers == GridWay::Layers::Own) l.layers = job_.layout.layers;
   // Said, where the job says others.
   if (way.layers == GridWay::Layers::Even && l.pp > 1 && !job_.layout.layers.empty())

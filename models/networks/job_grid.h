@@ -61,11 +61,12 @@ class JobGrid {
   [[nodiscard]] Job with(Job at_point, const GridWay& way) const;
 
  private:
-  explicit JobGrid(const Job& job) : job_(job) {}
+  explicit JobGrid(const Job& job);
   // Sharding, experts and micro-batches of these degrees; `divides`: with Zero::Parameters, else without.
   void add_points(GridPoint degrees, bool divides);
 
   Job job_;
+  double head_in_layers_ = 0;  // its FLOP, in those of a layer
   bool has_layout_ = false;
   std::vector<GridPoint> points_;
 };

@@ -79,6 +79,11 @@ class Counter {
         embedding_(weights.embedding),
         head_(weights.head) {
     const Layout& l = job.layout;
+    for (const std::int64_t layers : layers_of_stages(job)) {
+      for (std::int64_t i = 0; i < layers; ++i)
+        is_again_.push_back(job.recompute == Recompute::Full &&
+                            (job.recompute_layers == 0 || i < job.recompute_layers));
+    }
     tokens_ = as_double(job.batch.micro * job.batch.sequence) / as_double(l.cp);
     between_ = l.sp ? tokens_ / as_double(l.tp) : tokens_;
     if (job.model.experts) {
@@ -283,7 +288,7 @@ class Counter {
   // What of a layer stays until its backward.
   double left_by_layer(std::int64_t layer) const {
     const double boundary = compute() * as_double(job_.model.width) * between_;
-    if (is_recomputed(job_, layer)) return boundary;
+    if (is_again_[static_cast<std::size_t>(layer)] != 0) return boundary;
     if (is_recomputed_by_op(job_,
                             layer)) {  // its input, what attention gives, every second product
       const Attention& a = job_.model.attention;
@@ -409,6 +414,7 @@ class Counter {
   std::vector<StageBlocks> stages_;
   const std::vector<Weights>& layers_;
   const Weights &embedding_, &head_;
+  std::vector<char> is_again_;  // of each layer: backward computes all of it again
   double tokens_ = 0;   // of a micro-batch on a rank, within heads and networks
   double between_ = 0;  // between them
   double routed_ = 0;   // that come to a rank's experts
