@@ -101,7 +101,7 @@ class GridSearch {
 
   JobSearch run() {
     try {
-      if (grid_.has_layout()) simulate({{.said = grid_.job(), .change = std::string(kAsAsked)}});
+      if (grid_.has_layout()) simulate_as_asked();
       if (!found_.interrupted) look_at_points();
       if (!found_.interrupted) sketch_and_simulate();
       if (!found_.interrupted) simulate_fewest_changes();
@@ -123,7 +123,7 @@ class GridSearch {
   }
 
  private:
-  static constexpr std::size_t kLeastTried = 6, kMostTried = 16;
+  static constexpr std::size_t kLeastTried = 8, kMostTried = 16;
   static constexpr std::size_t kTriedPerChange = 2;
   static constexpr int kMostChanges = 8;
 
@@ -200,7 +200,8 @@ class GridSearch {
     if (const std::optional<Duration> fastest = fastest_step()) return *fastest;
     std::optional<Duration> about;
     for (const Candidate& candidate : candidates_) {
-      const bool counts = has_room(candidate.fits, candidate.peak) && (!about || candidate.about < *about);
+      const bool counts =
+          has_room(candidate.fits, candidate.peak) && (!about || candidate.about < *about);
       if (counts && is_told(candidate)) about = candidate.about;
     }
     return about ? *about + *about / 50 : Duration::max();
@@ -221,6 +222,7 @@ class GridSearch {
       return std::tuple(a.about, a.point, a.way.changes) <
              std::tuple(b.about, b.point, b.way.changes);
     });
+    if (!is_any_told_) ask_whether_any_is_told();
   }
 
   // Of a point those ways that take at least `from` and less than the limit; `aside`: the least of those beyond it.
@@ -314,8 +316,8 @@ class GridSearch {
 
   [[nodiscard]] Kin kin_of(const Candidate& candidate) const {
     const GridPoint& point = grid_.points()[static_cast<std::size_t>(candidate.point)];
-    return {point.zero == jobs::Zero::Parameters, point.pp > 1, candidate.way.async_tp, point.ep > 1,
-            candidate.way.recompute == jobs::Recompute::None};
+    return {point.zero == jobs::Zero::Parameters, point.pp > 1, candidate.way.async_tp,
+            point.ep > 1, candidate.way.recompute == jobs::Recompute::None};
   }
 
   // In the order of their sketches, corrected by how far off those of their kin were that were simulated.
@@ -329,14 +331,16 @@ class GridSearch {
       std::vector<Trial> next;
       for (Candidate* candidate : ranked_) {
         if (next.size() == at_once) break;
-        const bool may_win = !fastest || (candidate->least < *fastest &&
-                                          (tried_ < kLeastTried || corrected(*candidate) < as_us(*fastest)));
+        const bool may_win =
+            !fastest || (candidate->least < *fastest &&
+                         (tried_ < kLeastTried || corrected(*candidate) < as_us(*fastest)));
         if (candidate->was_tried || !may_win) continue;
         const bool has_place = has_room(candidate->fits, candidate->peak);
         const bool is_sayable = is_told(*candidate);
         // Of what nobody can be told, and of what may not fit, the first is shown.
         if (!is_sayable && std::exchange(is_untold_shown, true)) continue;
-        if (is_sayable && !has_place && has_any_room_ && std::exchange(is_tight_shown, true)) continue;
+        if (is_sayable && !has_place && has_any_room_ && std::exchange(is_tight_shown, true))
+          continue;
         next.push_back(trial_of(*candidate));
       }
       if (next.empty()) return;
@@ -392,6 +396,23 @@ class GridSearch {
     simulate(std::move(next));
   }
 
+  // The job as asked, and where no framework can be told it what the nearest makes of it.
+  void simulate_as_asked() {
+    const Job& asked = grid_.job();
+    simulate({{.said = asked, .change = std::string(kAsAsked)}});
+    if (found_.rows.empty() || !found_.rows.front().target.empty()) return;
+    for (const frameworks::JobTarget& target : frameworks::job_targets_of(asked)) {
+      if (asked.as != jobs::RunBy::Any && target.as_run.as != asked.as) continue;
+      const std::string changes = change_between(jobs::in_effect(asked), target.as_run);
+      auto job = changes.empty() ? std::nullopt : jobs::with_options(asked, changes);
+      if (job) {
+        ++found_.counts.all;
+        simulate({{.said = *std::move(job), .change = changes, .changes = 1}});
+      }
+      return;
+    }
+  }
+
   // Where nothing fits.
   void simulate_the_smallest() {
     if (!smallest_) return;
@@ -416,7 +437,8 @@ class GridSearch {
                       candidate.way);
   }
   [[nodiscard]] int changes_of(const Candidate& candidate) const {
-    return grid_.points()[static_cast<std::size_t>(candidate.point)].changes + candidate.way.changes;
+    return grid_.points()[static_cast<std::size_t>(candidate.point)].changes +
+           candidate.way.changes;
   }
 
   static double as_us(Duration time) { return to_us(time); }
@@ -454,18 +476,28 @@ class GridSearch {
       lines.push_back(why);
   }
 
-  // Whether a framework can be told such a job, or nobody any of so many kinds.
-  [[nodiscard]] bool is_told(const Candidate& candidate) {
+  // Whether any framework can be told any of them; so many kinds are asked for.
+  void ask_whether_any_is_told() {
     constexpr std::size_t kKindsAsked = 24;
+    is_any_told_ |=
+        std::ranges::any_of(found_.rows, [](const JobRow& row) { return !row.target.empty(); });
+    for (const Candidate& candidate : candidates_) {
+      if (is_any_told_ || told_.size() >= kKindsAsked) return;
+      is_any_told_ = is_told_itself(candidate);
+    }
+  }
+  [[nodiscard]] bool is_told(const Candidate& candidate) {
+    return !is_any_told_ || is_told_itself(candidate);
+  }
+  [[nodiscard]] bool is_told_itself(const Candidate& candidate) {
     const Job job = job_of(candidate);
     const auto [at, is_new] = told_.try_emplace(shape_of(job), false);
     if (is_new) {
       Trial trial{.said = job, .change = {}};
       static_cast<void>(run_of(trial));
       at->second = !trial.target.empty();
-      is_any_told_ |= at->second;
     }
-    return at->second || (!is_any_told_ && told_.size() >= kKindsAsked);
+    return at->second;
   }
 
   // Of those that are as good the one with the fewest changes, then with the least memory.

@@ -64,7 +64,8 @@ struct JobSearch {
   // counts where it takes no more than the job as asked, or where nothing fits for certain.
   std::optional<std::size_t> best = std::nullopt;
   std::optional<std::size_t> fastest = std::nullopt;  // of the same rows
-  std::vector<Decided> path = {};  // from the job as asked to the best, where that has several changes
+  std::vector<Decided> path =
+      {};  // from the job as asked to the best, where that has several changes
   // No job of the grid that fits is faster, whether a framework can be told it or not; absent where none fits.
   std::optional<Duration> least = std::nullopt;
   JobCounts counts = {};

@@ -56,7 +56,9 @@ struct TravelTime : PassTime {
 // What one block, or several in a row, take of one micro-batch.
 struct BlockTime {
   PassTime forward, backward, weights;
+  double host = 0;  // to issue all of it
   BlockTime& operator+=(const BlockTime& other) {
+    host += other.host;
     forward += other.forward;
     backward += other.backward;
     weights += other.weights;
@@ -97,7 +99,8 @@ struct Block {
   [[nodiscard]] jobs::Held buckets(double elements) const {
     jobs::Held count;
     for (const jobs::Held& one : gradients)
-      count += {.dense = std::min(1.0, one.dense / elements), .experts = std::min(1.0, one.experts / elements)};
+      count += {.dense = std::min(1.0, one.dense / elements),
+                .experts = std::min(1.0, one.experts / elements)};
     return count;
   }
 };
@@ -148,7 +151,8 @@ class CollectiveClock {
   // Nothing where the group has one rank or there are no bytes.
   [[nodiscard]] TravelTime time(Collective kind, const GroupShape& group, double bytes) {
     if (group.size <= 1 || bytes < 1) return {};
-    const models::CollectiveKey key{.collective = kind, .ranks = group.size, .nodes = nodes_of(group)};
+    const models::CollectiveKey key{
+        .collective = kind, .ranks = group.size, .nodes = nodes_of(group)};
     const auto table = tables_.of(key, [&] {
       models::Costs costs;
       costs.collectives = {{.key = key, .time = models::collective_table(cluster_, key)}};
@@ -193,7 +197,11 @@ class BlockClock {
  public:
   BlockClock(const schedule::Program& program, const models::Costs& costs,
              CollectiveClock& collectives, const jobs::GroupShapes& groups)
-      : program_(program), costs_(costs), collectives_(collectives), groups_(groups) {
+      : program_(program),
+        costs_(costs),
+        host_(models::recorded_host(program).value_or(costs.host)),
+        collectives_(collectives),
+        groups_(groups) {
     schedule::IdTable<TensorId, char> shared{0};
     for (const schedule::Tensor& tensor : program.tensors) {
       if (tensor.kind != schedule::TensorKind::Activation) shared[tensor.id] = 1;
@@ -219,8 +227,9 @@ class BlockClock {
     }
     for (std::size_t i = 0; i < passes.size(); ++i) {
       const auto& [forward, backward, weights] = passes[i];
-      blocks[i].in_line = {in_line(forward), in_line(backward), in_line(weights)};
-      blocks[i].beside = {beside(forward), beside(backward), beside(weights)};
+      const double host = runs_ahead() ? forward.host + backward.host + weights.host : 0;
+      blocks[i].in_line = {in_line(forward), in_line(backward), in_line(weights), host};
+      blocks[i].beside = {beside(forward), beside(backward), beside(weights), host};
     }
     return blocks;
   }
@@ -229,7 +238,7 @@ class BlockClock {
   struct Counted {
     PassTime compute;  // in a row
     TravelTime travel;
-    double longest = 0;        // way through it
+    double longest = 0;  // way through it
     double host = 0;
   };
   struct At {
@@ -248,14 +257,14 @@ class BlockClock {
     PassTime time;
     if (const auto* work = std::get_if<schedule::CollectiveWork>(&op.work)) {
       const TravelTime travels = time_of(*work);
-      pass.host += as_ns(costs_.host.collective);
+      pass.host += as_ns(host_.collective);
       pass.travel += travels;
       time = travels;
     } else {
-      const std::vector<Duration> by_class = costs_.ops.model().price(op).by_class;
-      time = {as_ns(std::ranges::min(by_class)),
-              as_ns(by_class.front()) + as_ns(costs_.host.launch_gap)};
-      pass.host += as_ns(costs_.issue(op));
+      const models::OpCost cost = costs_.ops.model().price(op);
+      time = {as_ns(std::ranges::min(cost.by_class)),
+              as_ns(cost.by_class.front()) + as_ns(host_.launch_gap)};
+      pass.host += as_ns(cost.host ? *cost.host : costs_.issue(op));
       pass.compute += time;
     }
     double end = 0;
@@ -274,7 +283,8 @@ class BlockClock {
   // As a pipeline and an accumulation add a gradient to the sum of those before it (schedule/lower/rewrite/merge.h), once a gradient.
   [[nodiscard]] double sum_of(TensorId id) {
     const schedule::Tensor& tensor = program_.tensor(id);
-    if (tensor.kind != schedule::TensorKind::Gradient || std::exchange(is_summed_[id], char{1}) != 0)
+    if (tensor.kind != schedule::TensorKind::Gradient ||
+        std::exchange(is_summed_[id], char{1}) != 0)
       return 0;
     const schedule::Op op{
         .id = {},
@@ -286,12 +296,12 @@ class BlockClock {
                                      .access = schedule::Access::Plain},
         .reads = {},
         .writes = {}};
-    return as_ns(costs_.ops.model().price(op).by_class.front()) + as_ns(costs_.host.launch_gap);
+    return as_ns(costs_.ops.model().price(op).by_class.front()) + as_ns(host_.launch_gap);
   }
 
+  [[nodiscard]] bool runs_ahead() const { return host_.kind == models::HostModel::Kind::Async; }
   [[nodiscard]] PassTime issued(PassTime time, const Counted& pass) const {
-    const bool runs_ahead = costs_.host.kind == models::HostModel::Kind::Async;
-    if (runs_ahead) time.about = std::max(time.about, pass.host);
+    if (runs_ahead()) time.about = std::max(time.about, pass.host);
     return time;
   }
   [[nodiscard]] PassTime in_line(const Counted& pass) const {
@@ -308,6 +318,7 @@ class BlockClock {
 
   const schedule::Program& program_;
   const models::Costs& costs_;
+  models::HostModel host_;
   CollectiveClock& collectives_;
   const jobs::GroupShapes& groups_;
   std::vector<char> is_weight_work_;
@@ -347,7 +358,7 @@ struct Pipeline {
     double most = 0, before = 0, behind = 0;
     for (std::size_t role = 0; role < roles.size(); ++role) {
       const double busy = count() * roles[role].all().least + (count() - 1) * sums[role];
-      most = std::max(most, before + busy + (is_split ? 0 : behind));
+      most = std::max({most, before + busy + (is_split ? 0 : behind), count() * roles[role].host});
       before += stages[role].forward.least;
       behind += stages[role].backward.least;
     }
@@ -389,7 +400,8 @@ PassOrder pass_order(const schedule::PipelineShape& shape) {
   };
   for (const schedule::RoleStep& step : schedule::serial_order(shape)) {
     PassOrder::Step one{.role = step.role, .stage = stage_of(step), .pass = step.step.pass};
-    if (const auto needed = schedule::step_needed(shape, step)) one.after = places.at(place(*needed));
+    if (const auto needed = schedule::step_needed(shape, step))
+      one.after = places.at(place(*needed));
     places[place(step)] = static_cast<std::int32_t>(order.steps.size());
     order.steps.push_back(one);
   }
@@ -410,8 +422,12 @@ struct JobSketcher::Parts {
 
   Parts(const jobs::Job& like, const models::Cluster& where)
       : cluster(where),
-        costs(models::costs_for(where, {.name = {}, .world_size = like.layout.world(), .tensors = {},
-                                        .ops = {}, .groups = {}, .reductions = {}})),
+        costs(models::costs_for(where, {.name = {},
+                                        .world_size = like.layout.world(),
+                                        .tensors = {},
+                                        .ops = {},
+                                        .groups = {},
+                                        .reductions = {}})),
         collectives(where, costs) {
     std::map<std::pair<bool, bool>, std::size_t> known;
     for (std::int64_t layer = 0; layer < like.model.layers; ++layer) {
@@ -422,18 +438,20 @@ struct JobSketcher::Parts {
     }
   }
 
-  [[nodiscard]] std::shared_ptr<const Blocks> blocks_of(const jobs::Job& job, jobs::Recompute again);
+  [[nodiscard]] std::shared_ptr<const Blocks> blocks_of(const jobs::Job& job,
+                                                        jobs::Recompute again);
   [[nodiscard]] std::shared_ptr<const PassOrder> order_of(const jobs::Job& job);
 
   // Of parameters over their group, `each` bytes an element; of sums over the replicas of their shards, too.
   [[nodiscard]] TravelTime over(Collective kind, const jobs::GroupShapes& groups,
-                              const jobs::Held& held, double each) {
+                                const jobs::Held& held, double each) {
     const GroupShape& of_experts = groups.experts ? *groups.experts : groups.dense;
     TravelTime time = collectives.time(kind, groups.dense, held.dense * each);
     time += collectives.time(kind, of_experts, held.experts * each);
     if (kind == Collective::AllGather) return time;
-    const double shard = held.dense / static_cast<double>(groups.dense.size) +
-                         held.experts / static_cast<double>(std::max<std::int64_t>(1, of_experts.size));
+    const double shard =
+        held.dense / static_cast<double>(groups.dense.size) +
+        held.experts / static_cast<double>(std::max<std::int64_t>(1, of_experts.size));
     time += collectives.time(Collective::AllReduce, groups.replicas, shard * each);
     return time;
   }
@@ -450,10 +468,18 @@ std::shared_ptr<const Blocks> JobSketcher::Parts::blocks_of(const jobs::Job& job
   const jobs::Layout& l = job.layout;
   const bool is_divided = job.zero == jobs::Zero::Parameters && jobs::has_copies(job);
   const bool splits = schedule::splits_backward(l.order);
-  const std::array<std::int64_t, 12> key = {
-      l.tp, l.cp, l.ep, l.etp, l.sp ? 1 : 0, job.batch.micro, job.batch.sequence,
-      static_cast<std::int64_t>(again), is_divided ? 1 : 0, splits ? 1 : 0, job.reshard ? 1 : 0,
-      static_cast<std::int64_t>(job.as)};
+  const std::array<std::int64_t, 12> key = {l.tp,
+                                            l.cp,
+                                            l.ep,
+                                            l.etp,
+                                            l.sp ? 1 : 0,
+                                            job.batch.micro,
+                                            job.batch.sequence,
+                                            static_cast<std::int64_t>(again),
+                                            is_divided ? 1 : 0,
+                                            splits ? 1 : 0,
+                                            job.reshard ? 1 : 0,
+                                            static_cast<std::int64_t>(job.as)};
   return blocks.of(key, [&] {
     jobs::Job probe = job;
     const std::int64_t layers = first_of_kind.back() + 1;
@@ -599,8 +625,10 @@ std::vector<jobs::StageMemory> JobSketcher::memory_of(const jobs::Job& job) {
 
 Duration JobSketcher::least_of_any_order(const jobs::Job& job) {
   const auto blocks = parts_->blocks_of(job, jobs::Recompute::None);
-  double sum = blocks->embedding.beside.all().least + blocks->head.beside.all().least;
-  for (const std::size_t kind : parts_->kind_of_layer) sum += blocks->layers[kind].beside.all().least;
+  BlockTime all = blocks->embedding.beside;
+  all += blocks->head.beside;
+  for (const std::size_t kind : parts_->kind_of_layer) all += blocks->layers[kind].beside;
+  const double sum = std::max(all.all().least, all.host);
   return Duration(static_cast<std::int64_t>(sum * static_cast<double>(job.micro_batches()) /
                                             static_cast<double>(job.layout.pp)));
 }
@@ -632,15 +660,16 @@ JobSketch JobSketcher::sketch(const jobs::Job& job) {
   // Sums of shards, where each micro-batch is reduced.
   const bool is_shard_summed = l.pp == 1 && job.zero >= jobs::Zero::Gradients;
   const double of_sums = is_shard_summed ? 0 : 1;
-  const double of_shards = is_shard_summed ? (count - 1) / count / jobs::shards_of(job, false)
-                                           : (count - 1) / count;
+  const double of_shards =
+      is_shard_summed ? (count - 1) / count / jobs::shards_of(job, false) : (count - 1) / count;
   std::vector<jobs::Held> held(pipeline.roles.size());
   std::vector<Divided> travels(pipeline.roles.size());
   std::vector<double> updates(pipeline.roles.size());
   // Buckets of sharded updates are of one size and cut gradients.
   const std::optional<Bytes> cap =
       is_divided ? std::nullopt : schedule::bucket_size(jobs::policy_of(job));
-  const double bucket = cap ? static_cast<double>(cap->count()) / size_of_element(job.precision.reduce) : 1e18;
+  const double bucket =
+      cap ? static_cast<double>(cap->count()) / size_of_element(job.precision.reduce) : 1e18;
   std::vector<jobs::Held> buckets(pipeline.roles.size());
   double largest = 0;
   std::size_t layer = 0;
@@ -688,7 +717,9 @@ JobSketch JobSketcher::sketch(const jobs::Job& job) {
                : std::vector<double>{pipeline.count() * pipeline.roles.front().all().about};
   for (std::size_t role = 0; role < ends.size(); ++role) {
     const Divided& all = travels[role];
-    double end = ends[role] + updates[role] / (job.zero == jobs::Zero::Nothing ? 1 : jobs::shards_of(job, false));
+    double end =
+        ends[role] +
+        updates[role] / (job.zero == jobs::Zero::Nothing ? 1 : jobs::shards_of(job, false));
     if (is_divided) {
       const double times = l.pp == 1 ? count : 1;
       const double back = l.pp == 1 ? all.again.least : 0;
@@ -696,7 +727,8 @@ JobSketch JobSketcher::sketch(const jobs::Job& job) {
       end += largest + (l.pp == 1 ? 0 : all.reduce.about);
     } else {
       if (job.zero != jobs::Zero::Nothing)
-        buckets[role] = {.dense = held[role].dense / bucket, .experts = held[role].experts / bucket};
+        buckets[role] = {.dense = held[role].dense / bucket,
+                         .experts = held[role].experts / bucket};
       end += parts_->beside_update(job, groups, held[role], buckets[role], pipeline.roles[role],
                                    role == 0);
     }

@@ -11,12 +11,12 @@
 //   least   for each role of the pipeline, from the first op of role 0 to its last one:
 //             the forwards before the role's first, all that the role computes and waits for in line, the backwards behind its last
 //           (where the order divides backward, its last may be weights, which nobody waits for: the third part is nothing);
-//           and never less than all gathers, or all reductions, of one rank in a row (Zero 3)
+//           and never less than all gathers, or all reductions, of one rank in a row (Zero 3), or than its host issues ops
 //   about   the order of the pipeline played with a node for each pass of a micro-batch through a virtual stage, and behind it what
 //           reductions and gathers take that finds no compute to run beside
 //
-// Left out of both: what collectives and compute slow each other down; left out of `least`: sends' latencies, copies, gaps between
-// launches, the host.
+// Compute beside a collective loses what that holds of multiprocessors, in both. Left out of both: memory and links that several want;
+// left out of `least`: sends, gaps between launches, updates, reductions of whole buckets.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -35,9 +35,9 @@
 #include "cli/text.h"
 #include "models/networks/adapters.h"
 #include "models/networks/decisions.h"
+#include "models/networks/job_grid.h"
 #include "models/networks/program.h"
 #include "models/networks/text.h"
-#include "models/networks/job_grid.h"
 
 namespace dovetail::cli {
 namespace {
@@ -264,9 +264,9 @@ std::string rest_of_job(const JobTable& table, const JobPrediction& best) {
   const predict::StageParts& stage = best.busiest();
   const Duration slowed = std::max(Duration{}, stage.compute - best.bound);
   std::string text = at_most_text(best.step, table.found.least.value_or(best.bound)) +
-                     " in any of " + counted(table.found.counts.all, "job") +
-                     "; it computes " + to_string(best.bound) + ", " +
-                     to_string(stage.exposed_total()) + " is exposed, ";
+                     " in any of " + counted(table.found.counts.all, "job") + "; it computes " +
+                     to_string(best.bound) + ", " + to_string(stage.exposed_total()) +
+                     " is exposed, ";
   if (100 * slowed >= best.step) {
     text += to_string(slowed) + " more computing " +
             (best.job.zero == jobs::Zero::Nothing ? "beside it, " : "beside it and for updates, ");
@@ -291,7 +291,8 @@ std::string gain_of_job(const JobTable& table, const JobRow& best) {
 
 // Where there is nothing to set: the fastest that was tried, if that is another row.
 Answer answer_of_asked(const JobTable& table, const JobRow& asked) {
-  Answer answer{.set = {}, .gives = step_of_job(asked.found), .left = rest_of_job(table, asked.found)};
+  Answer answer{
+      .set = {}, .gives = step_of_job(asked.found), .left = rest_of_job(table, asked.found)};
   const JobRow& fastest = table.rows()[*table.found.fastest];
   if (&fastest == &asked) {
     answer.why_nothing = "the job as asked is the best that was tried";
@@ -337,8 +338,9 @@ Answer answer_of_job(const JobTable& table) {
   const bool is_own =
       asked != nullptr && asked->target.empty() && asked->found.fits() != schedule::Fits::No;
   if (is_own && asked->found.step <= best.found.step) return answer_of_own(table, *asked, best);
-  Answer answer{
-      .set = {best.change}, .gives = gain_of_job(table, best), .left = rest_of_job(table, best.found)};
+  Answer answer{.set = {best.change},
+                .gives = gain_of_job(table, best),
+                .left = rest_of_job(table, best.found)};
   const std::vector<std::string> ways = ways_to(table, best);
   if (ways.size() > 1) answer.set.push_back(ways.back());
   return answer;

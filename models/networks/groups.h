@@ -19,9 +19,11 @@ struct GroupShape {
   friend bool operator==(const GroupShape&, const GroupShape&) = default;
 };
 struct GroupShapes {
-  GroupShape dense;                                    // over which gradients are summed
-  std::optional<GroupShape> experts = std::nullopt;    // of experts, where they have a group of their own
-  GroupShape replicas;                                 // of their shards, beside both; size 1 where replicas are not sharded themselves
+  GroupShape dense;  // over which gradients are summed
+  std::optional<GroupShape> experts =
+      std::nullopt;  // of experts, where they have a group of their own
+  GroupShape
+      replicas;  // of their shards, beside both; size 1 where replicas are not sharded themselves
   GroupShape tensor, context, expert;
 };
 // REQUIRES, here and below: complete(job).

@@ -137,7 +137,10 @@ JobGrid JobGrid::beside(const Job& job) {
   JobGrid grid(job);
   grid.has_layout_ = true;
   const Layout& l = job.layout;
-  grid.add_points({.tp = narrow(l.tp), .cp = narrow(l.cp), .pp = narrow(l.pp), .dp = narrow(l.dp),
+  grid.add_points({.tp = narrow(l.tp),
+                   .cp = narrow(l.cp),
+                   .pp = narrow(l.pp),
+                   .dp = narrow(l.dp),
                    .dp_shard = narrow(l.dp_shard)},
                   job.zero == Zero::Parameters);
   return grid;
@@ -201,7 +204,10 @@ std::vector<GridWay> JobGrid::ways(const Job& at_point) const {
     GridWay way{.order = order, .vp = static_cast<std::int16_t>(vp), .layers = layers};
     Job job = with(at_point, way);
     if (!holds_together(job)) return;
-    if (layers == Layers::Fewer && in_effect(job).layout.layers.empty()) return;  // as even
+    if (layers == Layers::Fewer) {
+      const bool is_own = order == own.order && job.layout.layers == own.layers;
+      if (is_own || in_effect(job).layout.layers.empty()) return;  // as even
+    }
     const bool is_own = order == own.order && vp == own.vp &&
                         (layers == Layers::Own || (layers == Layers::Even && own.layers.empty()));
     way.changes = is_own ? 0 : 1;
@@ -229,7 +235,8 @@ std::vector<GridWay> JobGrid::ways(const Job& at_point) const {
         // What a fused kernel does by itself; what torchtitan alone does.
         const bool is_selective = kind == Recompute::Selective;
         if (is_selective && job_.flash && !is_own) continue;
-        if (kind == Recompute::None && job_.flash && job_.recompute == Recompute::Selective) continue;
+        if (kind == Recompute::None && job_.flash && job_.recompute == Recompute::Selective)
+          continue;
         if (kind == Recompute::Op && job_.as != RunBy::Any && job_.as != RunBy::Fsdp && !is_own)
           continue;
         GridWay way = order;
@@ -253,7 +260,8 @@ Job JobGrid::with(Job at_point, const GridWay& way) const {
   Layout& l = at_point.layout;
   l.order = way.order;
   l.vp = way.vp;
-  if (way.layers == GridWay::Layers::Fewer) l.layers = fewer_on_last(at_point.model.layers, l.pp, head_in_layers_);
+  if (way.layers == GridWay::Layers::Fewer)
+    l.layers = fewer_on_last(at_point.model.layers, l.pp, head_in_layers_);
   if (way.layers == GridWay::Layers::Own) l.layers = job_.layout.layers;
   // Said, where the job says others.
   if (way.layers == GridWay::Layers::Even && l.pp > 1 && !job_.layout.layers.empty())

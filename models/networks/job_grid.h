@@ -37,7 +37,11 @@ struct GridPoint {
 struct GridWay {
   schedule::PipelineKind order = schedule::PipelineKind::OneFOneB;
   std::int16_t vp = 1;
-  enum class Layers : std::uint8_t { Even, Fewer, Own } layers = Layers::Even;  // Fewer: on the last stage
+  enum class Layers : std::uint8_t {
+    Even,
+    Fewer,
+    Own
+  } layers = Layers::Even;  // Fewer: on the last stage
   bool async_tp = false;
   Recompute recompute = Recompute::None;
   std::int16_t recompute_layers = 0;

@@ -415,9 +415,9 @@ class Counter {
   const std::vector<Weights>& layers_;
   const Weights &embedding_, &head_;
   std::vector<char> is_again_;  // of each layer: backward computes all of it again
-  double tokens_ = 0;   // of a micro-batch on a rank, within heads and networks
-  double between_ = 0;  // between them
-  double routed_ = 0;   // that come to a rank's experts
+  double tokens_ = 0;           // of a micro-batch on a rank, within heads and networks
+  double between_ = 0;          // between them
+  double routed_ = 0;           // that come to a rank's experts
 };
 
 std::string option(const std::string& key, std::int64_t value) {

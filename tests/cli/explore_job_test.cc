@@ -45,11 +45,11 @@ std::string explored(const std::string& job, const std::string& cluster) {
 }
 
 TEST(ExploreJobTest, ShowsTheJobBesideItsVariants) {
-  const std::string text = explored(kTiny + ":tp=2,pp=2,dp=2,gbs=8,zero=1", "h100x8");
+  const std::string text =
+      explored(testing::kShortLlama + ":tp=2,pp=2,dp=2,gbs=8,zero=1", "h100x8");
   for (const char* const words :
-       {"as asked", "recompute=full", "zero=0", "vp=2", "async_tp=yes", "tokens/s/GPU", "MFU",
-        "exposed tp", "bubble", "peak GiB", "stages of", "best: ", "dovetail plan --job",
-        "next: dovetail export --job"}) {
+       {"as asked", "async_tp=yes", "tokens/s/GPU", "MFU", "were simulated", "exposed tp", "bubble",
+        "peak GiB", "stages of", "best: ", "dovetail plan --job", "next: dovetail export --job"}) {
     EXPECT_THAT(text, HasSubstr(words));
   }
 }
@@ -77,7 +77,7 @@ TEST(ExploreJobTest, SetsNothingThatIsSlowerThanWhatNoFrameworkSays) {
 }
 
 TEST(ExploreJobTest, ShowsTheFastestRowsAndTheJobAsAsked) {
-  const std::string job = kTiny + ":dp=8,gbs=64,recompute=full,zero=0";
+  const std::string job = testing::kShortLlama + ":tp=4,dp_shard=2,gbs=16,seq=8192";
   const std::string few = explored(job, "h100x8");
   EXPECT_THAT(few, ::testing::ContainsRegex("\n[0-9]+ more rows?: --all\n"));
   EXPECT_THAT(few, HasSubstr("\nas asked "));
@@ -102,15 +102,10 @@ TEST(ExploreJobTest, SaysWhatOfALoraJobTrains) {
 }
 
 TEST(ExploreJobTest, WithoutALayoutAllOfThemAreTried) {
-  ExploreOptions options = options_of(kTiny + ":gbs=8", "h100x8");
-  options.detail.all = true;
-  std::ostringstream out;
-  EXPECT_EQ(explore(options, out), 0);
-  const std::string text = out.str();
-  EXPECT_THAT(text, HasSubstr("tp=1,pp=1,dp_shard=8"));
-  EXPECT_THAT(text, HasSubstr("tp=4,pp=2 "));
-  EXPECT_THAT(text, HasSubstr("tp=2,pp=2,dp=2,zero=1"));
-  EXPECT_THAT(text, Not(HasSubstr("tp=8")));  // of four heads
+  const std::string text = explored(testing::kShortLlama + ":gbs=16,seq=2048", "h100x8");
+  EXPECT_THAT(text, ::testing::ContainsRegex("\nleft:  at most [0-9.]+ % in any of [0-9]{4} jobs"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("\n[0-9]{4} jobs: [0-9]+ have no room, [0-9]+ are "
+                                             "slower whatever overlaps, [0-9]+ were simulated"));
 }
 
 TEST(ExploreJobTest, WhatDoesNotFitIsNeverBest) {
@@ -148,7 +143,7 @@ TEST(ExploreJobTest, OneGpuIsALayout) {
     EXPECT_EQ(found["world_size"], 1) << keys;
     EXPECT_EQ(found["idle_ranks"], 0) << keys;
     ASSERT_TRUE(found["best"].is_number()) << keys;
-    EXPECT_EQ(found["rows"][0]["path"][0]["change"], "as asked") << keys;
+    EXPECT_GE(found["jobs"]["all"], 1) << keys;
   }
 }
 
