@@ -32,8 +32,10 @@ struct HostPhase {
 };
 
 // Those in which the host takes over 0.85 of the phase, in order. Empty where the host does not run ahead of a device.
+// `more`: of a step of so many micro-batches more (or less, below 0) than the program has, each like its second. REQUIRES: then it
+// has two.
 std::vector<HostPhase> host_bound_phases(const schedule::Program& program,
-                                         const models::Costs& costs);
+                                         const models::Costs& costs, std::int64_t more = 0);
 
 // The interval of such a step: no narrower than that of what its host takes.
 StepRange widened(const StepRange& range, Duration step, std::span<const HostPhase> phases);

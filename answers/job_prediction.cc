@@ -1,11 +1,11 @@
 // Prices a job's step: makes its Program, lowers it by the job's decisions, plays it until it repeats, and sums up its
-// parts. A step of many micro-batches follows from three of fewer.
+// parts. A step of many micro-batches follows from one of fewer.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "answers/job_prediction.h"
 
 #include <algorithm>
-#include <array>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -19,7 +19,7 @@
 #include "schedule/lower/lower.h"
 #include "schedule/policies/policies.h"
 #include "sim/command_graph.h"
-#include "sim/simulate.h"
+#include "sim/rounds.h"
 #include "sim/steady.h"
 
 namespace dovetail::predict {
@@ -48,92 +48,6 @@ schedule::Policy policy_of(const jobs::Job& job, const OwnTravel& own) {
   return own.policy.empty() ? jobs::policy_of(job) : jobs::policy_of(job, own.policy);
 }
 
-struct Step {
-  Duration time{};
-  Duration bound{};
-  std::vector<StageParts> stages = {};
-  const PublicError* error = nullptr;
-  std::vector<HostPhase> host_bound = {};
-};
-
-Step played(const jobs::Job& job, const models::Cluster& cluster, const OwnTravel& own) {
-  const auto [lowered, costs] = lower_job(job, cluster, own);
-  sim::CompiledProgram compiled;
-  sim::Workspace workspace;
-  const sim::SteadyState steady = sim::find_steady_state(lowered, costs, compiled, workspace);
-  return {
-      .time = Duration(steady.summary.step_ns),
-      .bound = sim::longest_compute(lowered, compiled, job.zero == jobs::Zero::Nothing),
-      .stages = step_parts(lowered, sim::trace_of(lowered, costs, compiled, workspace.timeline)),
-      .error = public_error(cluster, lowered.program),
-      .host_bound = host_bound_phases(lowered.program, costs)};
-}
-
-// Durations that a step is made of, in one list.
-std::vector<Duration*> parts_of(Step& step) {
-  std::vector<Duration*> parts = {&step.time, &step.bound};
-  for (StageParts& stage : step.stages) {
-    parts.push_back(&stage.compute);
-    for (Duration& exposed : stage.exposed) parts.push_back(&exposed);
-    parts.push_back(&stage.bubble);
-  }
-  return parts;
-}
-
-jobs::Job with_micro_batches(jobs::Job job, std::int64_t count) {
-  job.batch.global = job.batch.global / job.micro_batches() * count;
-  return job;
-}
-
-// So many fill its pipeline, and so many come with each further round; all of them where that is hardly fewer.
-struct Filled {
-  std::int64_t few, round;
-};
-Filled fewer_micro_batches(const jobs::Job& job) {
-  const std::int64_t stages = job.layout.pp;
-  const std::int64_t round = job.layout.vp > 1 ? stages : 1;
-  const std::int64_t few = 2 * stages;
-  const std::int64_t count = job.micro_batches();
-  const bool is_fewer = 3 * (few + round) < count && (count - few) % round == 0;
-  return {.few = is_fewer ? few : count, .round = round};
-}
-
-// Once a pipeline is full, each further micro-batch (with chunks: each round of one a stage) adds the same to a step
-// and to each part of it. Three steps of few micro-batches show whether that holds, and then the step of any number
-// follows; nothing where it does not hold, or where those three have no fewer micro-batches to play. Where links are shared
-// between nodes it holds but for a thousandth of a round; that is enough where all of them would take many seconds to play.
-std::optional<Step> continued(const jobs::Job& job, const models::Cluster& cluster,
-                              const OwnTravel& own) {
-  constexpr Duration kRounding{4};  // of rates (sim/steady.h)
-  constexpr std::int64_t kMostLayers =
-      10'000;  // of all micro-batches, to play in a second or a few
-  const auto [few, round] = fewer_micro_batches(job);
-  const std::int64_t count = job.micro_batches();
-  if (few == count) return std::nullopt;
-  std::array<Step, 3> steps;
-  for (std::int64_t i = 0; i < 3; ++i) {
-    steps[static_cast<std::size_t>(i)] =
-        played(with_micro_batches(job, few + i * round), cluster, own);
-  }
-  const std::int64_t rounds = (count - few) / round - 2;  // beyond the third
-  const std::vector<Duration*> first = parts_of(steps[0]);
-  const std::vector<Duration*> second = parts_of(steps[1]);
-  const std::vector<Duration*> third = parts_of(steps[2]);
-  const bool is_long = count * job.model.layers > kMostLayers;
-  const Duration round_time = *third.front() - *second.front();
-  sim::check_run(static_cast<double>(third.front()->count()) +
-                 static_cast<double>(round_time.count()) * static_cast<double>(rounds));
-  for (std::size_t i = 0; i < third.size(); ++i) {
-    const Duration more = *third[i] - *second[i];
-    const Duration before = *second[i] - *first[i];
-    const Duration allowed =
-        is_long ? std::max(kRounding, round_time / (i == 0 ? 1000 : 50)) : kRounding;
-    if (std::max(more - before, before - more) > allowed) return std::nullopt;
-    *third[i] += more * rounds;
-  }
-  return steps[2];
-}
-
 schedule::Schedule schedule_of(const jobs::Job& job, const OwnTravel& own,
                                const schedule::Program& program) {
   schedule::Schedule schedule = schedule::make_schedule(program, policy_of(job, own));
@@ -142,6 +56,142 @@ schedule::Schedule schedule_of(const jobs::Job& job, const OwnTravel& own,
   }
   return schedule;
 }
+
+struct Step {
+  Duration time{};
+  Duration bound{};
+  std::vector<StageParts> stages = {};
+  const PublicError* error = nullptr;
+  std::vector<HostPhase> host_bound = {};
+};
+
+jobs::Job with_micro_batches(jobs::Job job, std::int64_t count) {
+  job.batch.global = job.batch.global / job.micro_batches() * count;
+  return job;
+}
+
+// So many micro-batches fill its pipeline, and so many come with each further round; all of them where that is no fewer.
+struct Filled {
+  std::int64_t few, round;
+};
+Filled fewer_micro_batches(const jobs::Job& job) {
+  const std::int64_t stages = job.layout.pp;
+  const std::int64_t round = job.layout.vp > 1 ? stages : 1;
+  const std::int64_t few = 2 * stages;
+  const std::int64_t count = job.micro_batches();
+  const bool is_fewer = few < count && (count - few) % round == 0;
+  return {.few = is_fewer ? few : count, .round = round};
+}
+
+// The job's step as it is played, with all that is asked of it. Its Program and what it costs are the same for any batch.
+class StepPlayer {
+ public:
+  StepPlayer(const jobs::Job& job, const models::Cluster& cluster, const OwnTravel& own)
+      : job_(job),
+        cluster_(cluster),
+        own_(own),
+        program_(jobs::program_of(job)),
+        costs_(models::costs_for(cluster, program_)) {}
+
+  // Once a pipeline is full, each further round of micro-batches adds the same to a step and to each part of it (sim/rounds.h). So
+  // the step follows from one of fewer in which two rounds are equal; where none is found, all of it is played.
+  Step run() {
+    const auto [few, round] = fewer_micro_batches(job_);
+    const std::int64_t count = job_.micro_batches();
+    for (std::int64_t some = first_try(few, round); 4 * some <= 3 * count; some *= 2) {
+      play(some);
+      if (auto step = continued(round)) return *std::move(step);
+      if (some * job_.model.layers > kMostLayers) break;
+    }
+    play(count);
+    Step step = played();
+    step.bound = Duration(longest(compute()));
+    step.host_bound = host_bound_phases(lowered_.program, costs_);
+    return step;
+  }
+
+ private:
+  // Of all micro-batches: more take seconds, and the thousandth of a round is enough.
+  static constexpr std::int64_t kMostLayers = 10'000;
+
+  // Behind a few rounds transfers that share links have settled. Where backward is in two, stages drift for longer.
+  [[nodiscard]] std::int64_t first_try(std::int64_t few, std::int64_t round) const {
+    if (few == job_.micro_batches()) return few;
+    if (job_.layout.pp == 1) return few + 2 * round;
+    return splits_backward(job_.layout.order) ? 4 * few : few + 4 * round;
+  }
+
+  void play(std::int64_t micro_batches) {
+    micro_batches_ = micro_batches;
+    const jobs::Job job = with_micro_batches(job_, micro_batches);
+    lowered_ = schedule::lower(program_, schedule_of(job, own_, program_)).program;
+    steady_ = sim::find_steady_state(lowered_, costs_, compiled_, workspace_);
+    parts_.emplace(lowered_, compiled_, workspace_.timeline);
+  }
+
+  [[nodiscard]] std::vector<std::int64_t> compute() const {
+    return sim::compute_of_lanes(lowered_, compiled_, job_.zero == jobs::Zero::Nothing);
+  }
+  static std::int64_t longest(const std::vector<std::int64_t>& lanes) {
+    return lanes.empty() ? 0 : *std::ranges::max_element(lanes);
+  }
+
+  [[nodiscard]] Step played() const {
+    return {.time = Duration(steady_.summary.step_ns),
+            .stages = parts_->parts(),
+            .error = public_error(cluster_, lowered_.program)};
+  }
+
+  // Of all micro-batches, from those that were played.
+  [[nodiscard]] std::optional<Step> continued(std::int64_t round) const {
+    if (steady_.cycle != 1) return std::nullopt;
+    const auto rounds = sim::find_rounds(lowered_, compiled_, workspace_.timeline,
+                                         static_cast<std::int32_t>(round));
+    if (!rounds) return std::nullopt;
+    const std::vector<StageParts> added = parts_->parts(rounds->between, rounds->end);
+    if (!rounds->are_equal && !(is_long() && are_close(*rounds, added))) return std::nullopt;
+    const std::int64_t more = job_.micro_batches() - micro_batches_;
+    const std::int64_t times = more / round;
+    Step step = played();
+    sim::check_run(static_cast<double>(step.time.count()) +
+                   static_cast<double>(rounds->second()) * static_cast<double>(times));
+    step.time += Duration(rounds->second()) * times;
+    for (std::size_t i = 0; i < step.stages.size(); ++i) {
+      step.stages[i].add(added[i], times);
+    }
+    std::vector<std::int64_t> lanes = compute();
+    for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] += rounds->compute[i] * times;
+    step.bound = Duration(longest(lanes));
+    step.host_bound = host_bound_phases(lowered_.program, costs_, more);
+    return step;
+  }
+
+  [[nodiscard]] bool is_long() const {
+    return job_.micro_batches() * job_.model.layers > kMostLayers;
+  }
+  // To a thousandth of a round, and a fiftieth of it each part.
+  [[nodiscard]] bool are_close(const sim::Rounds& rounds,
+                               const std::vector<StageParts>& second) const {
+    const std::vector<StageParts> first = parts_->parts(rounds.begin, rounds.between);
+    const Duration most = Duration(rounds.second()) / 50;
+    if (std::abs(rounds.second() - rounds.first()) * 1000 > rounds.second()) return false;
+    return std::ranges::equal(first, second, [&](const StageParts& a, const StageParts& b) {
+      return a.is_within(most, b);
+    });
+  }
+
+  const jobs::Job& job_;
+  const models::Cluster& cluster_;
+  const OwnTravel& own_;
+  const schedule::Program program_;
+  const models::Costs costs_;
+  std::int64_t micro_batches_ = 0;  // that were played last
+  schedule::ScheduledProgram lowered_;
+  sim::CompiledProgram compiled_;
+  sim::Workspace workspace_;
+  sim::SteadyState steady_;
+  std::optional<PlayedStep> parts_;
+};
 
 }  // namespace
 
@@ -162,14 +212,14 @@ LoweredJob lower_job(const jobs::Job& job, const models::Cluster& cluster, const
 
 JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
                           const OwnTravel& own) {
+  require_room(job, cluster);
   JobPrediction found{.job = job};
-  std::optional<Step> step = continued(job, cluster, own);
-  if (!step) step = played(job, cluster, own);
-  found.step = step->time;
-  found.bound = step->bound;
-  found.error = step->error;
-  found.host_bound = std::move(step->host_bound);
-  found.stages = std::move(step->stages);
+  Step step = StepPlayer(job, cluster, own).run();
+  found.step = step.time;
+  found.bound = step.bound;
+  found.error = step.error;
+  found.host_bound = std::move(step.host_bound);
+  found.stages = std::move(step.stages);
   found.figures = jobs::figures_of(job, found.step, peak_rate(job, cluster));
   found.memory = jobs::memory_of(job);
   if (cluster.compute) found.capacity = cluster.compute->capacity;

@@ -59,8 +59,8 @@ struct OwnTravel {
 };
 
 // Throws InputError where the cluster has too few ranks, or no time for an op or a collective. The step of many
-// micro-batches follows from three of few where each further one adds the same: exactly, or to within a thousandth above
-// 10,000 layers x micro-batches.
+// micro-batches follows from one of few in which two rounds are equal (sim/rounds.h); above 10,000 layers x micro-batches they may
+// differ by a thousandth.
 JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
                           const OwnTravel& own = {});
 

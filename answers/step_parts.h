@@ -16,11 +16,13 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "base/units.h"
 #include "base/words.h"
 #include "schedule/scheduled_program.h"
+#include "sim/compile.h"
 #include "traces/intervals.h"
 #include "traces/trace.h"
 
@@ -42,11 +44,32 @@ struct StageParts {
     return exposed[static_cast<std::size_t>(what)];
   }
   [[nodiscard]] Duration exposed_total() const;
+  // Adds that of a part of a step which is taken so many times more.
+  void add(const StageParts& part, std::int64_t times);
+  // Whether no part of them differs by more.
+  [[nodiscard]] bool is_within(Duration most, const StageParts& other) const;
+  friend bool operator==(const StageParts&, const StageParts&) = default;
 };
 
 // Of the last step of a simulated trace of the program, by stage. REQUIRES: the trace is of this program.
 std::vector<StageParts> step_parts(const schedule::ScheduledProgram& program,
                                    const traces::Trace& trace);
+
+// The same of a played graph, without a trace of it. REQUIRES: compiled of this program, two steps or more; everything outlives it.
+class PlayedStep {
+ public:
+  PlayedStep(const schedule::ScheduledProgram& program, const sim::CompiledProgram& compiled,
+             const sim::Timeline& timeline);
+  PlayedStep(const PlayedStep&) = delete;
+  ~PlayedStep();
+  [[nodiscard]] std::vector<StageParts> parts() const;
+  // Of a part of the last step, in ns as in the Timeline.
+  [[nodiscard]] std::vector<StageParts> parts(std::int64_t begin, std::int64_t end) const;
+
+ private:
+  class Pieces;
+  std::unique_ptr<Pieces> pieces_;
+};
 
 // The moments of a step's bubble on each rank of the trace; of a rank they add up to its StageParts::bubble. Empty
 // without a pipeline. REQUIRES: as above, 0 <= step < trace.steps.

@@ -32,6 +32,7 @@ void CompiledProgram::clear() {
   roles.clear();
   command_nodes.clear();
   waits.clear();
+  wait_entries.clear();
   instances.clear();
 }
 
@@ -76,6 +77,13 @@ std::vector<std::int32_t> CommandGraph::waited_for(std::int32_t role, StreamId s
   std::vector<std::int32_t> entries;
   for (const Waited& each : frontier(role, stream)) entries.push_back(each.entry);
   return entries;
+}
+
+EntryRange CommandGraph::note_waited_for(std::int32_t role, StreamId stream) {
+  std::vector<std::int32_t>& entries = made_.wait_entries;
+  const auto begin = static_cast<std::int32_t>(entries.size());
+  for (const Waited& each : frontier(role, stream)) entries.push_back(each.entry);
+  return {begin, static_cast<std::int32_t>(entries.size())};
 }
 
 void CommandGraph::wait_for(std::int32_t role, StreamId stream, std::int32_t entry,
@@ -325,11 +333,64 @@ void CommandGraph::find_demands(std::span<const Place> places, const Meet& meet,
   }
 }
 
+bool CommandGraph::ends_alike() {
+  std::swap(before_, end_);
+  end_ = {.all = {static_cast<std::size_t>(made_.graph.size()), made_.command_nodes.size(),
+                  made_.waits.size()},
+          .work_ns = work_ns_,
+          .frontier = frontier_,
+          .last_transfer = last_transfer_};
+  end_.step = {end_.all.nodes - before_.all.nodes, end_.all.entries - before_.all.entries,
+               end_.all.waits - before_.all.waits};
+  for (std::vector<Waited>& waits : end_.frontier) {
+    for (Waited& each : waits) each.entry -= static_cast<std::int32_t>(end_.all.entries);
+  }
+  for (std::optional<NodeId>& last : end_.last_transfer) {
+    if (last) *last -= static_cast<NodeId>(end_.all.nodes);
+  }
+  return end_.step == before_.step && end_.frontier == before_.frontier &&
+         end_.last_transfer == before_.last_transfer;
+}
+
+void CommandGraph::repeat_step(const std::function<std::int64_t(const CommandNode&)>& issued) {
+  const auto shift = static_cast<std::int32_t>(end_.step.entries);
+  const auto nodes = static_cast<NodeId>(end_.step.nodes);
+  StepGraph& graph = made_.graph;
+  graph.repeat_step(shift);
+  if (!graph.release.empty()) std::fill(graph.release.end() - nodes, graph.release.end(), 0);
+  for (std::size_t i = 0; i < end_.step.entries; ++i) {
+    CommandNode entry = made_.command_nodes[made_.command_nodes.size() - end_.step.entries];
+    ++entry.step;
+    entry.first += nodes;
+    entry.issued = issued(entry);
+    released_ = std::max(released_, entry.issued);
+    graph.hold(entry.first, entry.count, entry.issued);
+    made_.command_nodes.push_back(entry);
+  }
+  const auto later = [&](EntryRange range) {
+    const auto begin = static_cast<std::int32_t>(made_.wait_entries.size());
+    for (std::int32_t at = range.begin; at < range.end; ++at) {
+      made_.wait_entries.push_back(made_.wait_entries[static_cast<std::size_t>(at)] + shift);
+    }
+    return EntryRange{begin, static_cast<std::int32_t>(made_.wait_entries.size())};
+  };
+  for (std::size_t i = 0; i < end_.step.waits; ++i) {
+    WaitRecord wait = made_.waits[made_.waits.size() - end_.step.waits];
+    ++wait.step;
+    wait.stream_before = later(wait.stream_before);
+    wait.event = later(wait.event);
+    if (wait.wake_up) *wait.wake_up += shift;
+    made_.waits.push_back(wait);
+  }
+  work_ns_ += end_.work_ns - before_.work_ns;
+}
+
 void CommandGraph::restart() {
   made_.graph.truncate(0);
   made_.graph.shares_links = made_.graph.shares_memory = false;
   made_.command_nodes.clear();
   made_.waits.clear();
+  made_.wait_entries.clear();
   work_ns_ = 0;
   released_ = 0;
   for (std::vector<Waited>& waits : frontier_) waits.clear();
@@ -344,10 +405,12 @@ const CompiledProgram& CommandGraph::complete() {
   return made_;
 }
 
-CompiledProgram CommandGraph::finish() {
+const CompiledProgram& CommandGraph::linked() {
   check_run(work_ns_ + static_cast<double>(released_));
   made_.graph.link();
-  return std::move(made_);
+  return made_;
 }
+
+CompiledProgram CommandGraph::take() { return std::move(made_); }
 
 }  // namespace dovetail::sim

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -63,6 +64,8 @@ class CommandGraph {
   [[nodiscard]] const CompiledProgram& made() const { return made_; }
   // The entries of a frontier, and the first of them.
   [[nodiscard]] std::vector<std::int32_t> waited_for(std::int32_t role, StreamId stream);
+  // The same, put into made().wait_entries.
+  EntryRange note_waited_for(std::int32_t role, StreamId stream);
   [[nodiscard]] std::int32_t first_waited_for(std::int32_t role, StreamId stream) {
     return frontier(role, stream).front().entry;
   }
@@ -83,18 +86,38 @@ class CommandGraph {
   std::int32_t add_collective(std::span<const Place> places, const schedule::ProcessGroup& group,
                               const TransferCost& cost);
 
+  // Whether streams stand at the end of the last step as they did at the end of the one before, so that a step of the same commands
+  // adds the same again. To be asked at the end of each step.
+  bool ends_alike();
+  // Appends the last step once more; `issued` says when the host lets an entry start. REQUIRES: the last step ended alike.
+  void repeat_step(const std::function<std::int64_t(const CommandNode&)>& issued);
+
   // Forgets all commands, so that others can be added; keeps slots, meetings and memory.
   void restart();
+  // What was added, linked.
+  const CompiledProgram& linked();
   // What was added, linked where the player needs that. Throws InputError where everything in a row would take longer
   // than can be simulated.
   const CompiledProgram& complete();
   // The same, given away. Nothing may be added after it.
-  CompiledProgram finish();
+  CompiledProgram take();
 
  private:
   struct Waited {
     std::int32_t entry = 0;
     step::EdgeKind kind = step::EdgeKind::Order;
+    friend bool operator==(const Waited&, const Waited&) = default;
+  };
+  // How the streams stand at the end of a step, counted from there.
+  struct StepEnd {
+    struct Counts {
+      std::size_t nodes = 0, entries = 0, waits = 0;
+      friend bool operator==(const Counts&, const Counts&) = default;
+    };
+    Counts all = {}, step = {};  // of all steps, of the last one
+    double work_ns = 0;
+    std::vector<std::vector<Waited>> frontier = {};
+    std::vector<std::optional<NodeId>> last_transfer = {};
   };
   // How the lanes of a role meet over a group.
   struct Meet {
@@ -137,6 +160,7 @@ class CommandGraph {
       loaded_by_;                // of each resource: the last stream that loads it
   std::vector<double> traffic_;  // of each stream: the most that a transfer on it wants of memory
   std::map<std::pair<std::int32_t, GroupId>, Meet> meetings_;  // of each role and group
+  StepEnd before_, end_;                                       // of the last two steps
   std::vector<step::Edge> edges_;                              // of the node at hand
   std::vector<step::Demand> demands_;                          // of the transfer at hand
 };

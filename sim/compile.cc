@@ -4,9 +4,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
@@ -16,11 +16,11 @@
 #include "sim/command_graph.h"
 #include "sim/communication.h"
 #include "sim/compile.h"
+#include "sim/event_table.h"
 #include "sim/issue_order.h"
 #include "sim/lanes.h"
 
 namespace dovetail::sim {
-namespace {
 
 using models::HostModel;
 using schedule::Command;
@@ -28,7 +28,7 @@ using schedule::Command;
 class Compiler {
  public:
   Compiler(const schedule::ScheduledProgram& program, const models::Costs& costs,
-           std::int32_t steps, CompiledProgram memory)
+           CompiledProgram memory)
       : program_(program),
         costs_(costs),
         inline_host_(costs.host.kind == HostModel::Kind::Inline),
@@ -38,43 +38,37 @@ class Compiler {
                                               })),
         lanes_(program, costs.distinct_ranks),
         moved_bytes_(program),
-        builder_(lanes_, program.streams.size(), costs.links.size(), std::move(memory)),
-        steps_(steps) {
+        builder_(lanes_, program.streams.size(), costs.links.size(), std::move(memory)) {
     DOVETAIL_CHECK(!program.roles.empty()) << "no roles";
-    DOVETAIL_CHECK(steps >= 1) << steps << " steps";
     StepGraph& graph = builder_.made().graph;
     graph.launch_gap = inline_host_ ? 0 : costs.host.launch_gap.count();
     for (const Rank rank : lanes_.ranks()) graph.contention.push_back(costs.contention(rank));
     if (std::ranges::all_of(graph.contention, &models::Contention::none)) graph.contention.clear();
-    events_.resize(program.roles.size());
     look_up_costs();
     walk_hosts();
+    for (const schedule::RankProgram& role : program.roles) events_.emplace_back(role);
+    if (program.roles.size() > 1) {
+      order_ = issue_order(program, enqueue_takes_time() ? Enqueues::Timed : Enqueues::Free);
+    }
   }
 
-  CompiledProgram run() {
-    std::vector<Issue> order;  // of one step; with one role it is that of the list
-    if (program_.roles.size() > 1) {
-      order = issue_order(program_, enqueue_takes_time() ? Enqueues::Timed : Enqueues::Free);
-    }
-    for (step_ = 0; step_ < steps_; ++step_) {
+  const CompiledProgram& of(std::int32_t steps) {
+    DOVETAIL_CHECK(steps >= 1 && steps >= step_) << steps << " steps, there are " << step_;
+    for (const std::int64_t clock : host_step_) check_run(static_cast<double>(clock) * steps);
+    for (; step_ < steps; ++step_) {
       throw_if_interrupted();
-      builder_.made().graph.begin_step();
-      for (auto& events : events_) events.clear();
-      if (program_.roles.size() == 1) {
-        for (std::size_t i = 0; i < program_.roles.front().commands.size(); ++i) issue_alone(i);
+      if (is_alike_) {
+        builder_.repeat_step(
+            [this](const CommandNode& entry) { return issued(entry.role, entry.command); });
       } else {
-        for (const Issue& issue : order) {
-          throw_if_interrupted();
-          if (issue.kind == Issue::Kind::Enqueue) {
-            issue_enqueue(issue.sides.front());
-          } else {
-            play(issue.sides);
-          }
-        }
+        add_step();
+        is_alike_ = builder_.ends_alike();
       }
     }
-    return builder_.finish();
+    return builder_.linked();
   }
+
+  CompiledProgram take() { return builder_.take(); }
 
  private:
   [[nodiscard]] const Command& command(const Side& side) const {
@@ -111,7 +105,7 @@ class Compiler {
       std::int64_t& clock = host_step_[role];
       for (const Command& command : program_.roles[role].commands) {
         clock += host_cost(command).count();
-        check_run(static_cast<double>(clock) * steps_);
+        check_run(static_cast<double>(clock));
         issued_[role].push_back(clock);
       }
     }
@@ -130,14 +124,32 @@ class Compiler {
   }
 
   [[nodiscard]] Place place(const Side& side, StreamId stream) const {
-    Place place{side.role, side.command, step_, stream};
-    if (inline_host_) return place;
-    const auto role = static_cast<std::size_t>(side.role);
+    return {side.role, side.command, step_, stream, issued(side.role, side.command)};
+  }
+
+  // When the host lets the command start in the step at hand.
+  [[nodiscard]] std::int64_t issued(std::int32_t role, std::int32_t command) const {
+    if (inline_host_) return 0;
+    const auto r = static_cast<std::size_t>(role);
     const std::int64_t issued =
-        step_ * host_step_[role] + issued_[role][static_cast<std::size_t>(side.command)];
-    place.issued = std::max<std::int64_t>(
+        step_ * host_step_[r] + issued_[r][static_cast<std::size_t>(command)];
+    return std::max<std::int64_t>(
         0, issued + costs_.host.launch_latency.count() - costs_.host.launch_gap.count());
-    return place;
+  }
+
+  void add_step() {
+    builder_.made().graph.begin_step();
+    if (program_.roles.size() == 1) {
+      for (std::size_t i = 0; i < program_.roles.front().commands.size(); ++i) issue_alone(i);
+      return;
+    }
+    for (const Issue& issue : order_.issues) {
+      if (issue.kind == Issue::Kind::Enqueue) {
+        issue_enqueue(order_.sides_of(issue).front());
+      } else {
+        play(order_.sides_of(issue));
+      }
+    }
   }
 
   void issue_alone(std::size_t index) {
@@ -177,7 +189,7 @@ class Compiler {
         },
         [&](const schedule::RecordEvent& record) {
           events_[static_cast<std::size_t>(side.role)][record.event] =
-              builder_.waited_for(side.role, action.stream);
+              builder_.note_waited_for(side.role, action.stream);
         },
         [&](const schedule::WaitEvent& wait) { play_wait(side, action.stream, wait); },
         [&](const schedule::Scale& scale) {
@@ -214,12 +226,11 @@ class Compiler {
   }
 
   void play_wait(const Side& side, StreamId stream, const schedule::WaitEvent& wait) {
-    const std::vector<std::int32_t>& event =
-        events_[static_cast<std::size_t>(side.role)].at(wait.event);
+    const EntryRange until = events_[static_cast<std::size_t>(side.role)][wait.event];
     std::vector<WaitRecord>& waits = builder_.made().waits;
-    waits.push_back(
-        {side.command, step_, side.role, stream, builder_.waited_for(side.role, stream), event});
-    for (const std::int32_t dependency : event) {
+    waits.push_back({side.command, step_, side.role, stream,
+                     builder_.note_waited_for(side.role, stream), until});
+    for (const std::int32_t dependency : builder_.made().entries(until)) {
       builder_.wait_for(side.role, stream, dependency, step::EdgeKind::Event);
     }
     // With an inline host a wait costs the wake-up of the compute thread.
@@ -242,30 +253,38 @@ class Compiler {
   const Lanes lanes_;
   const MovedBytes moved_bytes_;
   CommandGraph builder_;
-  const std::int32_t steps_;
-  std::int32_t step_ = 0;
+  IssueOrder order_;                    // of one step; with one role it is that of the list
+  std::int32_t step_ = 0;               // the next one
+  bool is_alike_ = false;               // further steps repeat the last one
   std::vector<std::int64_t> op_costs_;  // [op][lane of its role]
   schedule::IdTable<OpId, std::int32_t> op_cost_begin_;
   schedule::IdTable<OpId, Duration> op_issue_;
   schedule::IdTable<OpId, models::KernelClass> op_kernel_{models::KernelClass::Other};
   std::vector<std::vector<std::int64_t>> issued_;  // [role][command], from the start of the step
   std::vector<std::int64_t> host_step_;            // [role]: host time of one step
-  std::vector<std::unordered_map<EventId, std::vector<std::int32_t>>> events_;  // [role]
+  std::vector<EventTable<EntryRange>> events_;     // [role]: what each stands for
   // The enqueue of each command of a role, once it has a node.
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> enqueued_;
   std::vector<std::int64_t> scratch_;
   std::vector<Place> places_;
 };
 
-}  // namespace
+StepCompiler::StepCompiler(const schedule::ScheduledProgram& program, const models::Costs& costs,
+                           CompiledProgram memory)
+    : compiler_(std::make_unique<Compiler>(program, costs, std::move(memory))) {}
+StepCompiler::~StepCompiler() = default;
+const CompiledProgram& StepCompiler::of(std::int32_t steps) { return compiler_->of(steps); }
+CompiledProgram StepCompiler::take() && { return compiler_->take(); }
 
 CompiledProgram compile(const schedule::ScheduledProgram& program, const models::Costs& costs,
                         std::int32_t steps, CompiledProgram memory) {
-  return Compiler(program, costs, steps, std::move(memory)).run();
+  Compiler compiler(program, costs, std::move(memory));
+  static_cast<void>(compiler.of(steps));
+  return compiler.take();
 }
 
-Duration longest_compute(const schedule::ScheduledProgram& program, const CompiledProgram& compiled,
-                         bool updates) {
+std::vector<std::int64_t> compute_of_lanes(const schedule::ScheduledProgram& program,
+                                           const CompiledProgram& compiled, bool updates) {
   std::vector<std::int64_t> of_lane(compiled.rank_of_lane.size());
   schedule::IdTable<OpId, schedule::Phase> phase(schedule::Phase::Forward);
   for (const schedule::Op& op : program.program.ops) phase[op.id] = op.phase;
@@ -283,7 +302,7 @@ Duration longest_compute(const schedule::ScheduledProgram& program, const Compil
       of_lane[static_cast<std::size_t>(lane)] += compiled.graph.work[node].ns();
     }
   }
-  return Duration(of_lane.empty() ? 0 : *std::ranges::max_element(of_lane));
+  return of_lane;
 }
 
 }  // namespace dovetail::sim

@@ -12,7 +12,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/ids.h"
@@ -42,15 +44,20 @@ struct CommandNode {
   std::int64_t issued = 0;                     // when this role's host lets it start
 };
 
-// A WaitEvent of one step: how to find out whether a stream stood there. Lists hold indices of
-// CommandNodes.
+// Part of CompiledProgram::wait_entries.
+struct EntryRange {
+  std::int32_t begin = 0;
+  std::int32_t end = 0;
+};
+
+// A WaitEvent of one step: how to find out whether a stream stood there.
 struct WaitRecord {
   std::int32_t command = 0;
   std::int32_t step = 0;
   std::int32_t role = 0;
   StreamId stream;
-  std::vector<std::int32_t> stream_before;   // what the stream had done
-  std::vector<std::int32_t> event;           // what the event stands for
+  EntryRange stream_before = {};             // what the stream had done
+  EntryRange event = {};                     // what the event stands for
   std::optional<std::int32_t> wake_up = {};  // command node of the wake-up after it
 };
 
@@ -60,10 +67,16 @@ struct CompiledProgram {
   std::vector<LaneRange> roles;
   std::vector<CommandNode> command_nodes;
   std::vector<WaitRecord> waits;
+  std::vector<std::int32_t> wait_entries;            // indices of command nodes, for these
   std::vector<std::vector<std::int32_t>> instances;  // per lane of all roles: which of the nodes
 
   // Forgets everything but keeps the memory.
   void clear();
+  [[nodiscard]] std::span<const std::int32_t> entries(EntryRange range) const {
+    return std::span(wait_entries)
+        .subspan(static_cast<std::size_t>(range.begin),
+                 static_cast<std::size_t>(range.end - range.begin));
+  }
   [[nodiscard]] const CommandNode& entry_of(NodeId node) const {
     return command_nodes[static_cast<std::size_t>(graph.owner[static_cast<std::size_t>(node)])];
   }
@@ -85,15 +98,33 @@ struct CompiledProgram {
   }
 };
 
+class Compiler;
+
+// A program compiled for more and more steps: those that are there stay, and once a step leaves its streams as the one before it
+// did, each further one is a copy of it. Keeps references to both. Throws as compile does.
+class StepCompiler {
+ public:
+  StepCompiler(const schedule::ScheduledProgram& program, const models::Costs& costs,
+               CompiledProgram memory = {});
+  StepCompiler(StepCompiler&&) = delete;
+  ~StepCompiler();
+  // REQUIRES: no fewer than before.
+  const CompiledProgram& of(std::int32_t steps);
+  CompiledProgram take() &&;
+
+ private:
+  std::unique_ptr<Compiler> compiler_;
+};
+
 // REQUIRES: verify(program) is empty, steps >= 1. `memory` is an old CompiledProgram whose memory is
 // used again: a search that gives back each one allocates next to nothing per candidate. Throws InputError where
 // everything in a row would take longer than can be simulated (36 years).
 CompiledProgram compile(const schedule::ScheduledProgram& program, const models::Costs& costs,
                         std::int32_t steps, CompiledProgram memory = {});
 
-// What the ops of one step take where nothing runs beside them, on the lane where that is longest: no step of the same ops is faster.
+// What the ops of one step take on each lane where nothing runs beside them: no step of the same ops is faster than the longest.
 // `updates`: also those of the optimizer, which buckets divide over ranks where they are sharded. REQUIRES: compiled from this program.
-Duration longest_compute(const schedule::ScheduledProgram& program, const CompiledProgram& compiled,
-                         bool updates);
+std::vector<std::int64_t> compute_of_lanes(const schedule::ScheduledProgram& program,
+                                           const CompiledProgram& compiled, bool updates);
 
 }  // namespace dovetail::sim

@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/graph.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
@@ -96,6 +97,47 @@ void StepGraph::append_chain(std::int32_t side_by_side, std::span<const Work> wo
   }
   edge_kind.resize(predecessors.size(), EdgeKind::Order);
   if (!lag.empty()) lag.resize(predecessors.size(), 0);
+}
+
+void StepGraph::repeat_step(std::int32_t owners) {
+  const auto first = static_cast<std::size_t>(step_begin.back());
+  const std::size_t end = work.size();
+  const auto nodes = static_cast<NodeId>(end - first);
+  const auto edges = static_cast<std::size_t>(predecessor_begin[first]);
+  const std::size_t edges_end = predecessors.size();
+  DOVETAIL_CHECK(steps() > 1 && step_begin[step_begin.size() - 2] + nodes == step_begin.back())
+      << steps() << " steps, " << nodes << " nodes in the last one";
+  const auto again = [](auto& list, std::size_t from, std::size_t to) {
+    list.resize(list.size() + to - from);
+    std::copy(list.begin() + static_cast<std::ptrdiff_t>(from),
+              list.begin() + static_cast<std::ptrdiff_t>(to),
+              list.end() - static_cast<std::ptrdiff_t>(to - from));
+  };
+  again(work, first, end);
+  again(kind, first, end);
+  again(kernel, first, end);
+  again(slot, first, end);
+  again(edge_kind, edges, edges_end);
+  if (!release.empty()) again(release, first, end);
+  if (!lag.empty()) again(lag, edges, edges_end);
+  for (std::size_t i = first; i < end; ++i) {
+    owner.push_back(owner[i] + owners);
+    predecessor_begin.push_back(predecessor_begin[i + 1] +
+                                static_cast<std::int32_t>(edges_end - edges));
+  }
+  for (std::size_t k = edges; k < edges_end; ++k) predecessors.push_back(predecessors[k] + nodes);
+  for (std::size_t i = first; i < end; ++i) {
+    if (!work[i].is_transfer()) continue;
+    Transfer copy = transfers[work[i].index()];
+    const auto wants = static_cast<std::size_t>(copy.first_demand);
+    work[i + end - first] = Work::transfer(transfers.size());
+    copy.node += nodes;
+    if (copy.previous) *copy.previous += nodes;
+    copy.first_demand = static_cast<std::int32_t>(demands.size());
+    again(demands, wants, wants + static_cast<std::size_t>(copy.demands));
+    transfers.push_back(copy);
+  }
+  step_begin.push_back(static_cast<NodeId>(end));
 }
 
 void StepGraph::truncate(NodeId node) {

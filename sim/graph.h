@@ -177,6 +177,18 @@ struct StepGraph {
   void append_chain(std::int32_t side_by_side, std::span<const Work> works,
                     std::span<const models::KernelClass> kernels,
                     std::span<const std::int64_t> releases = {});
+  // Appends the last step once more: whatever it waits for, the copy waits for what stands as far behind in the step before; owners
+  // are `owners` further, releases as they were. REQUIRES: there are two steps, of equally many nodes.
+  void repeat_step(std::int32_t owners);
+  // Of these nodes: no earlier start.
+  void hold(NodeId first, std::int32_t count, std::int64_t until) {
+    if (until == 0) return;
+    release.resize(work.size(), 0);
+    for (NodeId node = first; node < first + count; ++node) {
+      std::int64_t& earliest = release[static_cast<std::size_t>(node)];
+      earliest = std::max(earliest, until);
+    }
+  }
   // Takes away all nodes from this one on, with their edges, transfers and steps; lane sets stay.
   void truncate(NodeId node);
   // Makes the lists of successors, which the player with rates needs (sim/player.h).

@@ -5,11 +5,12 @@
 #include "sim/issue_order.h"
 
 #include <algorithm>
-#include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 
 #include "base/error.h"
+#include "sim/event_table.h"
 
 namespace dovetail::sim {
 namespace {
@@ -33,7 +34,8 @@ struct RoleState {
   std::vector<std::size_t> done;  // per stream
   std::vector<char> enqueued;     // per command
   std::vector<char> arrived;      // per command: already counted at its rendezvous
-  std::set<EventId> recorded;
+  std::vector<std::size_t> used;  // streams that have commands
+  EventTable<char> recorded;
 };
 
 class AbstractRun {
@@ -43,7 +45,7 @@ class AbstractRun {
     for (std::size_t role = 0; role < program.roles.size(); ++role) add_role(role);
   }
 
-  std::vector<Issue> play() {
+  IssueOrder play() {
     while (advance()) {
     }
     for (std::size_t role = 0; role < states_.size(); ++role) {
@@ -60,6 +62,7 @@ class AbstractRun {
   void add_role(std::size_t role) {
     const std::vector<Command>& commands = program_.roles[role].commands;
     RoleState state;
+    state.recorded = EventTable<char>(program_.roles[role]);
     state.streams.resize(program_.streams.size());
     state.done.assign(program_.streams.size(), 0);
     state.enqueued.assign(commands.size(), 0);
@@ -76,6 +79,9 @@ class AbstractRun {
         ++rendezvous(command).roles;
       }
       state.streams[static_cast<std::size_t>(command.stream.value)].push_back({index, false});
+    }
+    for (std::size_t stream = 0; stream < state.streams.size(); ++stream) {
+      if (!state.streams[stream].empty()) state.used.push_back(stream);
     }
     states_.push_back(std::move(state));
   }
@@ -97,7 +103,7 @@ class AbstractRun {
   bool step_first(std::size_t role) {
     RoleState& state = states_[role];
     heads_.clear();
-    for (std::size_t stream = 0; stream < state.streams.size(); ++stream) {
+    for (const std::size_t stream : state.used) {
       if (state.done[stream] == state.streams[stream].size()) continue;
       const Item& head = state.streams[stream][state.done[stream]];
       heads_.push_back({head.command, head.enqueue ? 0 : 1, stream});
@@ -115,22 +121,22 @@ class AbstractRun {
     const Side side{static_cast<std::int32_t>(role), item.command};
     if (item.enqueue) {
       state.enqueued[at] = 1;
-      order_.push_back({Issue::Kind::Enqueue, {side}});
+      order_.add(Issue::Kind::Enqueue, std::span(&side, 1));
       ++state.done[stream];
       return true;
     }
     const Command& command = program_.roles[role].commands[at];
     if (const auto* wait = std::get_if<schedule::WaitEvent>(&command.action)) {
-      if (!state.recorded.contains(wait->event)) return false;
+      if (state.recorded[wait->event] == 0) return false;
     }
     if (command.transfer) {
       if (state.enqueued[at] == 0) return false;
       if (rendezvous(command).roles > 1) return meet(state, command, side);
     }
     if (const auto* record = std::get_if<schedule::RecordEvent>(&command.action)) {
-      state.recorded.insert(record->event);
+      state.recorded[record->event] = 1;
     }
-    order_.push_back({Issue::Kind::Command, {side}});
+    order_.add(Issue::Kind::Command, std::span(&side, 1));
     ++state.done[stream];
     return true;
   }
@@ -150,7 +156,7 @@ class AbstractRun {
           program_.roles[role].commands[static_cast<std::size_t>(each.command)];
       ++states_[role].done[static_cast<std::size_t>(command.stream.value)];
     }
-    order_.push_back({Issue::Kind::Command, here.arrived});
+    order_.add(Issue::Kind::Command, here.arrived);
     return true;
   }
 
@@ -158,14 +164,14 @@ class AbstractRun {
   const Enqueues enqueues_;
   std::vector<RoleState> states_;
   std::vector<Rendezvous> rendezvous_;  // of each Transfer
-  std::vector<Issue> order_;
+  IssueOrder order_;
   std::vector<std::tuple<std::int32_t, int, std::size_t>>
       heads_;  // command, its enqueue first, stream
 };
 
 }  // namespace
 
-std::vector<Issue> issue_order(const schedule::ScheduledProgram& program, Enqueues enqueues) {
+IssueOrder issue_order(const schedule::ScheduledProgram& program, Enqueues enqueues) {
   return AbstractRun(program, enqueues).play();
 }
 

@@ -16,7 +16,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "schedule/scheduled_program.h"
@@ -34,14 +36,28 @@ struct Side {
 struct Issue {
   // Enqueue: the host's work before a collective on another stream than its own.
   enum class Kind { Command, Enqueue } kind = Kind::Command;
+  std::int32_t first = 0;  // in IssueOrder::sides
+  std::int32_t count = 1;
+};
+struct IssueOrder {
+  std::vector<Issue> issues;
   std::vector<Side> sides;
-  friend bool operator==(const Issue&, const Issue&) = default;
+
+  [[nodiscard]] std::span<const Side> sides_of(const Issue& issue) const {
+    return std::span(sides).subspan(static_cast<std::size_t>(issue.first),
+                                    static_cast<std::size_t>(issue.count));
+  }
+  void add(Issue::Kind kind, std::span<const Side> more) {
+    issues.push_back(
+        {kind, static_cast<std::int32_t>(sides.size()), static_cast<std::int32_t>(more.size())});
+    sides.insert(sides.end(), more.begin(), more.end());
+  }
 };
 
 // Whether the host that is the compute stream enqueues collectives of other streams in its own time.
 enum class Enqueues { Free, Timed };
 
 // REQUIRES: verify(program) is empty; a circle of waits is a failed check.
-std::vector<Issue> issue_order(const schedule::ScheduledProgram& program, Enqueues enqueues);
+IssueOrder issue_order(const schedule::ScheduledProgram& program, Enqueues enqueues);
 
 }  // namespace dovetail::sim

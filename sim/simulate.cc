@@ -141,9 +141,9 @@ class TraceBuilder {
   }
 
   void add_wait(const WaitRecord& wait) {
-    const auto latest = [&](const std::vector<std::int32_t>& entries, std::int32_t lane) {
+    const auto latest = [&](EntryRange entries, std::int32_t lane) {
       std::int64_t time = 0;
-      for (const std::int32_t entry : entries) {
+      for (const std::int32_t entry : compiled_.entries(entries)) {
         time = std::max(time, end(compiled_.on_lane(entry, lane)));
       }
       return time;

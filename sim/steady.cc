@@ -147,11 +147,13 @@ SteadyState find_steady_state(const GraphOfSteps& graph_of, Workspace& workspace
 
 SteadyState find_steady_state(const schedule::ScheduledProgram& program, const models::Costs& costs,
                               CompiledProgram& compiled, Workspace& workspace) {
+  StepCompiler compiler(program, costs, std::move(compiled));
   const auto graph_of = [&](std::int32_t steps) -> const StepGraph& {
-    compiled = compile(program, costs, steps, std::move(compiled));
-    return compiled.graph;
+    return compiler.of(steps).graph;
   };
-  return find_steady_state(graph_of, workspace);
+  const SteadyState state = find_steady_state(graph_of, workspace);
+  compiled = std::move(compiler).take();
+  return state;
 }
 
 std::int32_t steps_to_show(const SteadyState& state, std::int32_t at_least) {

@@ -127,9 +127,10 @@ class Reference {
       return;
     }
     const bool timed = inline_host_ && costs_.host.collective > Duration{};
-    for (const sim::Issue& issue :
-         sim::issue_order(program_, timed ? sim::Enqueues::Timed : sim::Enqueues::Free)) {
-      for (const sim::Side& side : issue.sides) {
+    const sim::IssueOrder order =
+        sim::issue_order(program_, timed ? sim::Enqueues::Timed : sim::Enqueues::Free);
+    for (const sim::Issue& issue : order.issues) {
+      for (const sim::Side& side : order.sides_of(issue)) {
         const schedule::RankProgram& role = program_.roles[static_cast<std::size_t>(side.role)];
         if (issue.kind == sim::Issue::Kind::Enqueue) continue;
         issued_.emplace(&role.commands[static_cast<std::size_t>(side.command)], issued_.size());

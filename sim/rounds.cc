@@ -1,0 +1,144 @@
+// Takes the last two rounds that begin with a forward of the stage that ends its forwards first, and compares them stream by stream.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/rounds.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "schedule/id_table.h"
+
+namespace dovetail::sim {
+namespace {
+
+class RoundFinder {
+ public:
+  RoundFinder(const schedule::ScheduledProgram& program, const CompiledProgram& compiled,
+              const Timeline& timeline, std::int32_t micro_steps)
+      : program_(program),
+        compiled_(compiled),
+        graph_(compiled.graph),
+        timeline_(timeline),
+        micro_steps_(micro_steps) {
+    for (const schedule::Op& op : program.program.ops) ops_[op.id] = &op;
+  }
+
+  std::optional<Rounds> run() {
+    if (!find_begins()) return std::nullopt;
+    std::vector<std::vector<NodeId>> nodes(graph_.slots.size());
+    rounds_.compute.resize(static_cast<std::size_t>(graph_.lanes), 0);
+    for (NodeId node = first_node(); node < graph_.size(); ++node) {
+      const std::int64_t start = timeline_.start_of(node);
+      if (timeline_.end_of(node) <= rounds_.begin || start >= rounds_.end) continue;
+      nodes[static_cast<std::size_t>(graph_.slot[static_cast<std::size_t>(node)])].push_back(node);
+      if (start < rounds_.between || !computes(node)) continue;
+      rounds_.compute[static_cast<std::size_t>(graph_.slot_of(node).lane)] +=
+          graph_.work[static_cast<std::size_t>(node)].ns();
+    }
+    rounds_.are_equal =
+        rounds_.first() == rounds_.second() &&
+        std::ranges::all_of(nodes, [this](const auto& on_stream) { return repeats(on_stream); });
+    return std::move(rounds_);
+  }
+
+ private:
+  [[nodiscard]] NodeId first_node() const { return graph_.step_begin.back(); }
+  [[nodiscard]] const schedule::Op* op_of(NodeId node) const {
+    const CommandNode& entry = compiled_.entry_of(node);
+    const auto id = schedule::op_run_by(program_.roles[static_cast<std::size_t>(entry.role)]
+                                            .commands[static_cast<std::size_t>(entry.command)]);
+    return id ? ops_.at(*id) : nullptr;
+  }
+  [[nodiscard]] bool computes(NodeId node) const {
+    return graph_.kind[static_cast<std::size_t>(node)] == NodeKind::Compute &&
+           op_of(node) != nullptr;
+  }
+
+  // The first virtual stage whose role runs out of forwards.
+  [[nodiscard]] std::int32_t leading_stage() const {
+    const schedule::Program& program = program_.program;
+    if (program.stage_map == schedule::StageMap::V) return 0;
+    std::int32_t last = 0;
+    for (const schedule::Op& op : program.ops) last = std::max(last, op.stage);
+    return last / program.stages * program.stages;
+  }
+
+  // When that stage begins the last micro-batch, the one a round before it, and the one before that.
+  bool find_begins() {
+    const std::int32_t last = program_.program.micro_steps - 1;
+    if (last < 2 * micro_steps_) return false;
+    const std::int32_t stage = leading_stage();
+    std::vector<std::optional<std::int64_t>> starts(static_cast<std::size_t>(last) + 1);
+    for (NodeId node = first_node(); node < graph_.size(); ++node) {
+      const schedule::Op* op = op_of(node);
+      if (op == nullptr || op->stage != stage || op->phase != schedule::Phase::Forward) continue;
+      std::optional<std::int64_t>& start = starts[static_cast<std::size_t>(op->micro_step)];
+      start = std::min(start.value_or(timeline_.start_of(node)), timeline_.start_of(node));
+    }
+    const auto start_of = [&](std::int32_t step) { return starts[static_cast<std::size_t>(step)]; };
+    const auto first = start_of(last - 2 * micro_steps_);
+    const auto second = start_of(last - micro_steps_);
+    const auto third = start_of(last);
+    if (!first || !second || !third || *first >= *second || *second >= *third) return false;
+    rounds_ = {.begin = *first, .between = *second, .end = *third};
+    return true;
+  }
+
+  // Of the nodes of one stream, in their order, those that the first round sees, and then as many that the second does.
+  [[nodiscard]] bool repeats(const std::vector<NodeId>& nodes) const {
+    const auto started = std::ranges::count_if(
+        nodes, [this](NodeId node) { return timeline_.start_of(node) < rounds_.between; });
+    const auto ended = std::ranges::count_if(
+        nodes, [this](NodeId node) { return timeline_.end_of(node) <= rounds_.between; });
+    if (std::ssize(nodes) - ended != started) return false;
+    return std::equal(nodes.begin(), nodes.begin() + started, nodes.begin() + ended,
+                      [this](NodeId before, NodeId node) { return is_again(before, node); });
+  }
+
+  [[nodiscard]] bool is_again(NodeId before, NodeId node) const {
+    const auto shift = [&](const std::vector<std::int64_t>& times) {
+      return times[static_cast<std::size_t>(node)] - times[static_cast<std::size_t>(before)];
+    };
+    if (shift(timeline_.start) != rounds_.second()) return false;
+    if (shift(timeline_.end) != rounds_.second()) return false;
+    if (graph_.release_of(node) - graph_.release_of(before) > rounds_.second()) return false;
+    const schedule::Op* const op = op_of(node);
+    const schedule::Op* const earlier = op_of(before);
+    if ((op == nullptr) != (earlier == nullptr)) return false;
+    const bool is_of_next_round =
+        op == nullptr ||
+        (op->micro_step == earlier->micro_step + micro_steps_ && op->stage == earlier->stage &&
+         op->phase == earlier->phase && schedule::is_repeated(*op));
+    return is_of_next_round && is_like(before, node);
+  }
+
+  [[nodiscard]] bool is_like(NodeId a, NodeId b) const {
+    const auto same = [&](const auto& list) {
+      return list[static_cast<std::size_t>(a)] == list[static_cast<std::size_t>(b)];
+    };
+    if (!same(graph_.kind) || !same(graph_.kernel)) return false;
+    if (!graph_.is_transfer(a)) return same(graph_.work);
+    const step::Transfer& one = graph_.transfer(a);
+    const step::Transfer& other = graph_.transfer(b);
+    return one.isolated == other.isolated && one.back_to_back == other.back_to_back &&
+           one.latency == other.latency && one.gpu == other.gpu && one.lanes == other.lanes;
+  }
+
+  const schedule::ScheduledProgram& program_;
+  const CompiledProgram& compiled_;
+  const StepGraph& graph_;
+  const Timeline& timeline_;
+  const std::int32_t micro_steps_;
+  schedule::IdTable<OpId, const schedule::Op*> ops_{nullptr};
+  Rounds rounds_;
+};
+
+}  // namespace
+
+std::optional<Rounds> find_rounds(const schedule::ScheduledProgram& program,
+                                  const CompiledProgram& compiled, const Timeline& timeline,
+                                  std::int32_t micro_steps) {
+  return RoundFinder(program, compiled, timeline, micro_steps).run();
+}
+
+}  // namespace dovetail::sim
