@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/decimal.h"
+#include "models/costs/op_prices.h"
 
 namespace dovetail::predict {
 namespace {
@@ -51,12 +52,13 @@ std::vector<HostPhase> host_bound_phases(const schedule::Program& program,
                                          const models::Costs& costs, std::int64_t more) {
   if (costs.host.kind == models::HostModel::Kind::Inline) return {};
   std::map<std::int32_t, RoleTimes> roles;
+  models::OpPrices prices(costs);
   for (const schedule::Op& op : program.ops) {
     PhaseTimes& times = roles[program.role_of(op)][static_cast<std::size_t>(op.phase)];
     const bool travels = std::holds_alternative<schedule::CollectiveWork>(op.work);
     const std::int64_t count = 1 + (schedule::is_repeated(op) && op.micro_step == 1 ? more : 0);
     times.host += (travels ? costs.host.collective : costs.issue(op)) * count;
-    if (!travels) times.device += costs.op(op, Rank{0}) * count;
+    if (!travels) times.device += prices.time(op, Rank{0}) * count;
   }
   std::array<std::optional<HostPhase>, kPhaseCount> most{};
   for (const auto& [role, times] : roles) find_bound(times, most);

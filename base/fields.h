@@ -232,7 +232,7 @@ constexpr WordAmong<Enum> as_word_among(const std::array<Enum, kSize>& values) {
   return {{}, values};
 }
 
-// A std::vector. `each` is called with the JSON of an element, those before it, itself and the
+// A std::vector, or a list like one. `each` is called with the JSON of an element, those before it, itself and the
 // context.
 template <class Element, class Each>
 struct ListValue {
@@ -241,8 +241,8 @@ struct ListValue {
   std::string_view what;  // of which there must be so many: "point"
   Each each;
 
-  template <class T>
-  void read(const JsonValue& value, std::vector<T>& into, auto& context) const {
+  template <class List>
+  void read(const JsonValue& value, List& into, auto& context) const {
     const JsonArray array = value.array();
     const std::size_t size = array.size();
     if (size < at_least) {
@@ -253,7 +253,7 @@ struct ListValue {
     into.clear();
     into.reserve(size);
     for (const JsonValue item : array) {
-      T one{};
+      typename List::value_type one{};
       element.read(item, one, context);
       each(item, std::as_const(into), one, context);
       into.push_back(std::move(one));
@@ -261,11 +261,11 @@ struct ListValue {
   }
   // Appending to a list of JSON one by one costs the square of its length: every push_back tells
   // all elements anew where they lie.
-  template <class T>
-  ordered_json write(const std::vector<T>& values, const auto& context) const {
+  template <class List>
+  ordered_json write(const List& values, const auto& context) const {
     ordered_json::array_t list;
     list.reserve(values.size());
-    for (const T& value : values) list.push_back(element.write(value, context));
+    for (const auto& value : values) list.push_back(element.write(value, context));
     return ordered_json(std::move(list));
   }
   template <class T>

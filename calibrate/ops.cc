@@ -31,7 +31,7 @@ models::KernelWork kernel_work(const schedule::Work& work) {
   if (const auto* memory = std::get_if<schedule::MemoryWork>(&work)) return plain(*memory);
   if (const auto* several = std::get_if<schedule::KernelsWork>(&work)) {
     schedule::KernelsWork kernels = *several;
-    for (schedule::Kernel& kernel : kernels.kernels) {
+    for (schedule::Kernel& kernel : kernels.kernels.edit()) {
       if (auto* memory = std::get_if<schedule::MemoryWork>(&kernel)) *memory = plain(*memory);
     }
     return kernels;

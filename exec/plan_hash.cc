@@ -88,7 +88,7 @@ class Hasher {
     schedule::visit(
         op.work, [&](const GemmWork& work) { add(work); },
         [&](const MemoryWork& work) { add(work); },
-        [&](const schedule::KernelsWork& work) { add(work.kernels); },
+        [&](const schedule::KernelsWork& work) { add(work.kernels.copy()); },
         [&](const TimedWork& work) { add(work.by_rank); },
         [&](const CollectiveWork& work) {
           add_all(work.kind, work.group, work.bytes, work.op, work.purpose,

@@ -23,6 +23,15 @@ const T& find_by_id(const std::vector<T>& items, IdType id, const char* what) {
   return *found;
 }
 
+// Calls `visitor` with each kernel of work that computes, or with other work.
+void each_kernel(const Work& work, const auto& visitor) {
+  if (const auto* several = std::get_if<KernelsWork>(&work)) {
+    for (const Kernel& kernel : several->kernels) std::visit(visitor, kernel);
+  } else {
+    std::visit(visitor, work);
+  }
+}
+
 }  // namespace
 
 Bytes element_size(DType dtype) {
@@ -77,7 +86,7 @@ std::vector<Kernel> kernels_of(const Work& work) {
                             [](const MemoryWork& memory) { return std::vector<Kernel>{memory}; },
                             [](const TimedWork&) { return std::vector<Kernel>{}; },
                             [](const CollectiveWork&) { return std::vector<Kernel>{}; },
-                            [](const KernelsWork& several) { return several.kernels; }},
+                            [](const KernelsWork& several) { return several.kernels.copy(); }},
                     work);
 }
 
@@ -89,26 +98,22 @@ std::int32_t role_of_stage(StageMap map, std::int32_t stages, std::int32_t stage
 
 Flop Op::flop() const {
   Flop total(0);
-  for (const Kernel& kernel : kernels_of(work)) {
-    total += std::visit(
-        Visitor{[](const GemmWork& gemm) {
-                  return Flop(2.0 * static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
-                              static_cast<double>(gemm.k) * static_cast<double>(gemm.count));
-                },
-                [](const MemoryWork& memory) { return memory.flop; }},
-        kernel);
-  }
+  const Visitor add{[&](const GemmWork& gemm) {
+                      total +=
+                          Flop(2.0 * static_cast<double>(gemm.m) * static_cast<double>(gemm.n) *
+                               static_cast<double>(gemm.k) * static_cast<double>(gemm.count));
+                    },
+                    [&](const MemoryWork& memory) { total += memory.flop; }, [](const auto&) {}};
+  each_kernel(work, add);
   return total;
 }
 
 Bytes Op::bytes() const {
   if (const auto* message = std::get_if<CollectiveWork>(&work)) return message->bytes;
   Bytes total(0);
-  for (const Kernel& kernel : kernels_of(work)) {
-    total += std::visit(Visitor{[&](const GemmWork& gemm) { return traffic(gemm, dtype); },
-                                [](const MemoryWork& memory) { return memory.bytes; }},
-                        kernel);
-  }
+  const Visitor add{[&](const GemmWork& gemm) { total += traffic(gemm, dtype); },
+                    [&](const MemoryWork& memory) { total += memory.bytes; }, [](const auto&) {}};
+  each_kernel(work, add);
   return total;
 }
 

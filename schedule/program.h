@@ -19,6 +19,7 @@
 
 #include "base/ids.h"
 #include "base/rational.h"
+#include "base/shared_list.h"
 #include "base/units.h"
 #include "base/words.h"
 
@@ -220,10 +221,10 @@ struct CollectiveWork {
 };
 
 // Several kernels as one op, one after another: a block of layers within which nothing communicates. Few
-// large ops keep Programs of deep models and many micro-batches small. Each kernel has the op's dtype.
+// large ops keep Programs of deep models and many micro-batches small. Each kernel has the op's dtype. Copies of the op share them.
 using Kernel = std::variant<GemmWork, MemoryWork>;
 struct KernelsWork {
-  std::vector<Kernel> kernels;
+  SharedList<Kernel> kernels;
   friend bool operator==(const KernelsWork&, const KernelsWork&) = default;
 };
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/interruption.h"
+#include "models/costs/op_prices.h"
 #include "schedule/id_table.h"
 #include "schedule/visit.h"
 #include "sim/command_graph.h"
@@ -81,6 +82,7 @@ class Compiler {
 
   // Costs do not change from step to step: ask once per op and lane of its role.
   void look_up_costs() {
+    models::OpPrices prices(costs_);
     for (const schedule::Op& op : program_.program.ops) {
       if (std::holds_alternative<schedule::CollectiveWork>(op.work)) continue;
       op_cost_begin_[op.id] = static_cast<std::int32_t>(op_costs_.size());
@@ -88,7 +90,7 @@ class Compiler {
           lanes_.roles()[static_cast<std::size_t>(program_.program.role_of(op))];
       for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
         const Rank rank = lanes_.ranks()[static_cast<std::size_t>(lane)];
-        op_costs_.push_back(costs_.op(op, rank).count());
+        op_costs_.push_back(prices.time(op, rank).count());
       }
       op_kernel_[op.id] = models::kernel_class(op);
       if (!inline_host_) op_issue_[op.id] = costs_.issue(op);

@@ -45,6 +45,8 @@ class OpCosts {
   [[nodiscard]] Duration time(const schedule::Op& op, Rank rank) const;
   // Throws InputError as OpModel::price does.
   [[nodiscard]] OpCost cost(const schedule::Op& op) const;
+  // Whether the op has a place in the table, by its id.
+  [[nodiscard]] bool knows(const schedule::Op& op) const { return position_.at(op.id) >= 0; }
   // Of OpCost::host.
   [[nodiscard]] std::optional<Duration> host(const schedule::Op& op) const {
     const OpCost* known = find(op);

@@ -451,7 +451,7 @@ void multiply_in_tf32(schedule::Work& work) {
       kernel.operands = schedule::Operands::Tf32;
   };
   if (auto* several = std::get_if<KernelsWork>(&work)) {
-    for (Kernel& kernel : several->kernels) std::visit(mark, kernel);
+    for (Kernel& kernel : several->kernels.edit()) std::visit(mark, kernel);
   } else {
     std::visit(mark, work);
   }

@@ -138,7 +138,7 @@ schedule::Work Builder::price(const Recipe& work, const Operands& operands) cons
   schedule::Work alone = price_alone(work, operands);
   if (operands.accumulated == Bytes(0)) return alone;
   schedule::KernelsWork all{schedule::kernels_of(alone)};
-  all.kernels.emplace_back(MemoryWork{
+  all.kernels.edit().emplace_back(MemoryWork{
       .bytes = operands.accumulated * 3, .flop = Flop(0), .access = schedule::Access::Plain});
   return all;
 }
@@ -148,7 +148,7 @@ schedule::Work Builder::price_alone(const Recipe& work, const Operands& operands
   if (const auto* memory = std::get_if<MemoryWork>(&work)) return *memory;
   if (const auto* several = std::get_if<schedule::KernelsWork>(&work)) {
     schedule::KernelsWork all = *several;
-    for (schedule::Kernel& kernel : all.kernels) {
+    for (schedule::Kernel& kernel : all.kernels.edit()) {
       if (auto* gemm = std::get_if<GemmWork>(&kernel)) *gemm = product_of(*gemm);
     }
     return all;

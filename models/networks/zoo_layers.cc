@@ -64,16 +64,16 @@ Value weighted_product(Builder& builder, Weighted layer) {
               ConvolutionPass::Input);
   schedule::KernelsWork weight_work{{of_weight}};
   if (layer.parameters.size() > 1)  // the gradient of the bias
-    weight_work.kernels.emplace_back(MemoryWork{.bytes = builder.bytes(y.m * y.n),
-                                                .flop = Flop(0),
-                                                .access = schedule::Access::SumColumns});
+    weight_work.kernels.edit().emplace_back(MemoryWork{.bytes = builder.bytes(y.m * y.n),
+                                                       .flop = Flop(0),
+                                                       .access = schedule::Access::SumColumns});
   schedule::KernelsWork forward{{of_pass(layer.work, layer.moved, ConvolutionPass::Forward)}};
   const auto weights = y.n * y.k;
   if (const auto cast = builder.cast(weights, false))
-    forward.kernels.insert(forward.kernels.begin(), *cast);
-  if (const auto cast = builder.cast(weights, true)) weight_work.kernels.emplace_back(*cast);
+    forward.kernels.edit().insert(forward.kernels.edit().begin(), *cast);
+  if (const auto cast = builder.cast(weights, true)) weight_work.kernels.edit().emplace_back(*cast);
   if (const auto cast = builder.cast(numel(layer.in.shape), false); cast && !layer.in.tensor)
-    forward.kernels.insert(forward.kernels.begin(), *cast);
+    forward.kernels.edit().insert(forward.kernels.edit().begin(), *cast);
   const Value out = builder.activation(layer.name + ".out", std::move(layer.out));
   const TensorId weight = layer.parameters.front();
   return builder.add({.name = std::move(layer.name),

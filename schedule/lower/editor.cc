@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/interruption.h"
+#include "schedule/lower/rewrite/repeated.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -23,13 +24,6 @@ namespace {
 
 constexpr std::int32_t kEnd = std::numeric_limits<std::int32_t>::max();  // where append() inserts
 constexpr std::size_t kNothing = SIZE_MAX;
-
-template <class Items>
-std::int32_t first_unused(const Items& items) {
-  std::int32_t largest = -1;
-  for (const auto& item : items) largest = std::max(largest, item.id.value);
-  return largest + 1;
-}
 
 template <class IdType>
 [[noreturn]] void refuse(const std::string& what, IdType id, const std::string& why) {
@@ -49,6 +43,7 @@ ProgramEditor::ProgramEditor(Program program)
       next_tensor_(first_unused(program_.tensors)),
       next_group_(first_unused(program_.groups)) {
   nodes_.reserve(static_cast<std::size_t>(next_op_));
+  tensors_.reserve(static_cast<std::size_t>(next_tensor_));
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     nodes_[program_.ops[i].id] = static_cast<Node>(i);
   }
@@ -79,24 +74,31 @@ ProgramEditor::Node ProgramEditor::node_of(OpId id) const {
 }
 
 void ProgramEditor::insert_before(OpId anchor, std::vector<Op> ops) {
-  insert(node_of(anchor), Side::Before, std::move(ops));
+  insert(node_of(anchor), Side::Before, ops);
 }
 
 void ProgramEditor::insert_after(OpId anchor, std::vector<Op> ops) {
-  insert(node_of(anchor), Side::After, std::move(ops));
+  insert(node_of(anchor), Side::After, ops);
 }
 
-void ProgramEditor::append(std::vector<Op> ops) { insert(kEnd, Side::Before, std::move(ops)); }
+void ProgramEditor::insert_one_before(OpId anchor, Op op) {
+  insert(node_of(anchor), Side::Before, std::span(&op, 1));
+}
 
-void ProgramEditor::insert(Node anchor, Side side, std::vector<Op> ops) {
+void ProgramEditor::insert_one_after(OpId anchor, Op op) {
+  insert(node_of(anchor), Side::After, std::span(&op, 1));
+}
+
+void ProgramEditor::append(std::vector<Op> ops) { insert(kEnd, Side::Before, ops); }
+
+void ProgramEditor::insert(Node anchor, Side side, std::span<Op> ops) {
   if (ops.empty()) return;
   throw_if_interrupted();
   std::set<OpId> batch;
   for (const Op& op : ops) {
     check_range("op", op.id);
-    if (nodes_.at(op.id) != kNoNode || !batch.insert(op.id).second) {
-      refuse("op", op.id, "exists already");
-    }
+    const bool is_double = ops.size() > 1 && !batch.insert(op.id).second;
+    if (nodes_.at(op.id) != kNoNode || is_double) refuse("op", op.id, "exists already");
   }
   const auto first = static_cast<Node>(program_.ops.size() + inserted_.size());
   insertions_.push_back(
@@ -229,6 +231,7 @@ Program ProgramEditor::commit(EditCounts& counts) && {
   for (auto& [id, op] : replaced_) stored(nodes_.at(id)) = std::move(op);
   if (!renames_.empty() || !everywhere_.empty()) rename_everything(counts);
   if (!insertions_.empty() || !removed_.empty()) write_ops(counts);
+  program_.tensors.reserve(program_.tensors.size() + new_tensors_.size());
   for (Tensor& tensor : new_tensors_) program_.tensors.push_back(std::move(tensor));
   for (ProcessGroup& group : new_groups_) program_.groups.push_back(std::move(group));
   return std::move(program_);

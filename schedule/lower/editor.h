@@ -35,6 +35,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -68,6 +69,8 @@ class ProgramEditor {
 
   void insert_before(OpId anchor, std::vector<Op> ops);
   void insert_after(OpId anchor, std::vector<Op> ops);
+  void insert_one_before(OpId anchor, Op op);
+  void insert_one_after(OpId anchor, Op op);
   void append(std::vector<Op> ops);
   void remove(OpId op);
   // The op with the same id becomes this one.
@@ -99,7 +102,7 @@ class ProgramEditor {
   [[nodiscard]] Node node_of(OpId id) const;  // throws where there is no such op
   void check_known(OpId id) const { static_cast<void>(node_of(id)); }
   [[nodiscard]] bool knows(TensorId id) const { return tensors_.at(id); }
-  void insert(Node anchor, Side side, std::vector<Op> ops);
+  void insert(Node anchor, Side side, std::span<Op> ops);
   void check_names(const Op& op) const;
   void check_commit() const;
   void check_renames() const;

@@ -29,13 +29,15 @@ struct Transfer {
   std::size_t reader = 0;
 };
 
-// Who holds the newest value of a tensor; few roles do.
+// Who holds the newest value of a tensor: few roles beside the one that wrote it.
 struct Value {
   std::size_t writer = 0;
   Role home = kNobody;
-  std::vector<Role> holders = {};
+  std::vector<Role> receivers = {};
 
-  [[nodiscard]] bool is_on(Role role) const { return std::ranges::count(holders, role) > 0; }
+  [[nodiscard]] bool is_on(Role role) const {
+    return role == home || std::ranges::count(receivers, role) > 0;
+  }
 };
 
 class TransferPass {
@@ -85,7 +87,7 @@ class TransferPass {
       transfer(id, values_[id], role, position);
     }
     for (const TensorId id : op.writes) {
-      values_[id] = {position, role, {role}};
+      values_[id] = {position, role};
       static_cast<void>(touch(role, id));
     }
     rename_operands(op, role);
@@ -98,7 +100,7 @@ class TransferPass {
       names_[static_cast<std::size_t>(to)][id] = fresh_copy(id);
       some_name_ = true;
     }
-    value.holders.push_back(to);
+    value.receivers.push_back(to);
     transfers_.push_back({value.home, to, id, sent, name_on(to, id), value.writer, reader});
   }
 
@@ -158,8 +160,8 @@ class TransferPass {
       send.reads = {transfer.sent};
       Op receive = side(transfer, group, reader, "recv");
       receive.writes = {transfer.received};
-      editor_.insert_after(writer.id, {std::move(send)});
-      editor_.insert_before(reader.id, {std::move(receive)});
+      editor_.insert_one_after(writer.id, std::move(send));
+      editor_.insert_one_before(reader.id, std::move(receive));
     }
   }
 

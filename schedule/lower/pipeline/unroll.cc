@@ -16,13 +16,13 @@
 #include "base/count.h"
 #include "base/interruption.h"
 #include "schedule/id_table.h"
-#include "schedule/lower/editor.h"
 #include "schedule/lower/pass_line.h"
 #include "schedule/lower/pipeline/async.h"
 #include "schedule/lower/pipeline/order.h"
 #include "schedule/lower/pipeline/transfers.h"
 #include "schedule/lower/pipeline/weights.h"
 #include "schedule/lower/rewrite/merge.h"
+#include "schedule/lower/rewrite/repeated.h"
 
 namespace dovetail::schedule {
 namespace {
@@ -147,7 +147,8 @@ std::optional<Refusal> sort_by_step(Program& program, const PipelineShape& shape
   });
 }
 
-// Adds the earlier micro-batches to a Program whose ops are sorted by stage.
+// Writes the micro-batches of a Program whose ops are sorted by stage, all in the serial order of their steps: those of the last one
+// are in it as they stand.
 class Unroller {
  public:
   // `late`: ops of Pass::Weights.
@@ -155,86 +156,89 @@ class Unroller {
       : shape_(shape),
         late_(late),
         shared_(shared_tensors(program)),
-        editor_(std::move(program)),
+        program_(std::move(program)),
+        next_op_(first_unused(program_.ops)),
+        next_tensor_(first_unused(program_.tensors)),
         values_(static_cast<std::size_t>(shape.micro_steps),
                 IdTable<TensorId, TensorId>(TensorId{-1})) {}
 
   Program run() && {
     std::map<std::pair<std::int32_t, Pass>, std::vector<std::size_t>> steps;  // of a virtual stage
-    for (std::size_t i = 0; i < program().ops.size(); ++i) {
-      const Op& op = program().ops[i];
-      if (op.phase != Phase::Optimizer && !is_repeated(op)) mark_last(op);
-      if (!is_repeated(op)) continue;
-      steps[{op.stage, pass_of(op, late_)}].push_back(i);
+    std::vector<std::size_t> behind;                                          // all of them
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+      const Op& op = program_.ops[i];
+      (is_repeated(op) ? steps[{op.stage, pass_of(op, late_)}] : behind).push_back(i);
     }
-    // Earlier micro-batches' ops wait here for the next step of the last one, and go before it.
-    std::vector<Op> waiting;
+    const std::size_t repeated = program_.ops.size() - behind.size();
+    std::vector<Op> ops;
+    ops.reserve(repeated * static_cast<std::size_t>(shape_.micro_steps) + behind.size());
+    const std::int32_t last = shape_.micro_steps - 1;
+    const auto keep = [&](std::size_t position) {
+      Op& op = ops.emplace_back(std::move(program_.ops[position]));
+      if (op.phase != Phase::Optimizer) op.micro_step = last;
+    };
     for (const RoleStep& at : serial_order(shape_)) {
       throw_if_interrupted();
-      const auto found = steps.find({shape_.stage_of(at.role, at.step.chunk), at.step.pass});
-      if (found == steps.end()) continue;
-      const bool last = at.step.micro_step + 1 == shape_.micro_steps;
-      if (last) editor_.insert_before(program().ops[found->second.front()].id, take(waiting));
-      for (const std::size_t position : found->second) {
-        const Op& op = program().ops[position];
-        if (last) {
-          mark_last(op);
+      const std::int32_t micro_step = at.step.micro_step;
+      for (const std::size_t position :
+           steps[{shape_.stage_of(at.role, at.step.chunk), at.step.pass}]) {
+        if (micro_step == last) {
+          keep(position);
         } else {
-          waiting.push_back(earlier(op, at.step.micro_step));
+          ops.push_back(earlier(program_.ops[position], micro_step));
         }
       }
     }
-    insert_behind_micro_steps(take(waiting));
-    Program result = std::move(editor_).commit();
-    result.micro_steps = shape_.micro_steps;
-    return result;
+    for (const std::size_t position : behind) keep(position);
+    program_.ops = std::move(ops);
+    program_.micro_steps = shape_.micro_steps;
+    return std::move(program_);
   }
 
  private:
-  [[nodiscard]] const Program& program() const { return editor_.program(); }
-
-  static std::vector<Op> take(std::vector<Op>& ops) { return std::exchange(ops, {}); }
-
-  void mark_last(const Op& op) {
-    if (shape_.micro_steps == 1) return;
-    Op copy = op;
-    copy.micro_step = shape_.micro_steps - 1;
-    editor_.replace(std::move(copy));
+  Op earlier(const Op& op, std::int32_t micro_step) {
+    return {.id = OpId{next_op_++},
+            .name = repeated_name(op.name, micro_step),
+            .phase = op.phase,
+            .dtype = op.dtype,
+            .work = op.work,
+            .reads = values_of(op.reads, micro_step),
+            .writes = values_of(op.writes, micro_step),
+            .effect = op.effect,
+            .stage = op.stage,
+            .micro_step = micro_step,
+            .issue = op.issue};
   }
 
-  Op earlier(const Op& op, std::int32_t micro_step) {
-    Op copy = op;
-    copy.id = editor_.new_op_id();
-    copy.name += "@" + std::to_string(micro_step);
-    copy.micro_step = micro_step;
-    for (auto* list : {&copy.reads, &copy.writes}) {
-      for (TensorId& id : *list) id = value_of(id, micro_step);
-    }
-    return copy;
+  std::vector<TensorId> values_of(const std::vector<TensorId>& ids, std::int32_t micro_step) {
+    std::vector<TensorId> values;
+    values.reserve(ids.size());
+    for (const TensorId id : ids) values.push_back(value_of(id, micro_step));
+    return values;
   }
 
   TensorId value_of(TensorId id, std::int32_t micro_step) {
     if (shared_.at(id)) return id;
     TensorId& known = values_[static_cast<std::size_t>(micro_step)][id];
     if (known.value >= 0) return known;
-    Tensor value = program().tensor(id);
-    value.id = editor_.new_tensor_id();
-    value.name += "@" + std::to_string(micro_step);
-    known = value.id;
-    editor_.add_tensor(std::move(value));
+    known = TensorId{next_tensor_++};
+    const Tensor& tensor = program_.tensor(id);
+    Tensor value{.id = known,
+                 .name = repeated_name(tensor.name, micro_step),
+                 .kind = tensor.kind,
+                 .dtype = tensor.dtype,
+                 .shape = tensor.shape,
+                 .merges = tensor.merges};
+    program_.tensors.push_back(std::move(value));
     return known;
-  }
-
-  void insert_behind_micro_steps(std::vector<Op> ops) {
-    const auto first = std::ranges::find_if_not(program().ops, is_repeated);
-    if (first == program().ops.end()) return editor_.append(std::move(ops));
-    editor_.insert_before(first->id, std::move(ops));
   }
 
   PipelineShape shape_;
   const IdTable<OpId, char>& late_;
   IdTable<TensorId, char> shared_;
-  ProgramEditor editor_;
+  Program program_;
+  std::int32_t next_op_;
+  std::int32_t next_tensor_;
   std::vector<IdTable<TensorId, TensorId>> values_;  // of each micro-step; -1: none yet
 };
 

@@ -8,8 +8,10 @@
 #include "schedule/id_table.h"
 #include "schedule/lower/editor.h"
 #include "schedule/lower/factors.h"
+#include "schedule/lower/rewrite/repeated.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -21,29 +23,25 @@ namespace {
 
 // Repeats every op before the optimizer; the ops of the Program become the last repetition.
 Program repeat(Program program, std::int32_t times) {
-  ProgramEditor editor(std::move(program));
-  const std::vector<Op>& ops = editor.program().ops;
-  std::vector<Op> earlier;
+  std::int32_t next = first_unused(program.ops);
+  std::vector<Op> ops;
+  ops.reserve(program.ops.size() * static_cast<std::size_t>(times));
   for (std::int32_t step = 0; step + 1 < times; ++step) {
-    for (const Op& op : ops) {
+    for (const Op& op : program.ops) {
       if (!is_repeated(op)) continue;
-      Op copy = op;
-      copy.id = editor.new_op_id();
-      copy.name += "@" + std::to_string(step);
+      Op& copy = ops.emplace_back(op);
+      copy.id = OpId{next++};
+      copy.name = repeated_name(op.name, step);
       copy.micro_step = step;
-      earlier.push_back(std::move(copy));
     }
   }
-  for (const Op& op : ops) {
-    if (op.phase == Phase::Optimizer) continue;
-    Op last = op;
-    last.micro_step = times - 1;
-    editor.replace(std::move(last));
+  for (Op& op : program.ops) {
+    if (op.phase != Phase::Optimizer) op.micro_step = times - 1;
+    ops.push_back(std::move(op));
   }
-  if (!ops.empty()) editor.insert_before(ops.front().id, std::move(earlier));
-  Program result = std::move(editor).commit();
-  result.micro_steps = times;
-  return result;
+  program.ops = std::move(ops);
+  program.micro_steps = times;
+  return program;
 }
 
 // Adds the sums to a Program whose micro-steps stand there already.
@@ -75,15 +73,26 @@ class Accumulator {
  private:
   // Positions of the ops that write a gradient, by micro-step, and what reads it afterwards.
   struct Uses {
-    std::map<std::int32_t, std::size_t> last_write;  // micro-step -> position of the op
-    std::optional<std::size_t> reader;               // in backward, after the last write
-    bool in_optimizer = false;                       // or by what ties weights
-    std::int32_t writes = 0;                         // by ops of any phase
+    std::vector<std::pair<std::int32_t, std::size_t>>
+        last_write;                     // of a gradient: micro-step, position of the op
+    std::optional<std::size_t> reader;  // in backward, after the last write
+    bool in_optimizer = false;          // or by what ties weights
+    std::int32_t writes = 0;            // by ops of any phase
   };
 
   [[nodiscard]] const Program& program() const { return editor_.program(); }
 
+  // Micro-steps rise, nearly: the one that is looked for is among the last.
+  static auto last_write(Uses& uses, std::int32_t micro_step) -> decltype(uses.last_write.begin()) {
+    const auto found = std::find_if(uses.last_write.rbegin(), uses.last_write.rend(),
+                                    [&](const auto& write) { return write.first == micro_step; });
+    return found == uses.last_write.rend() ? uses.last_write.end() : std::prev(found.base());
+  }
+
   void find_uses() {
+    for (const Tensor& tensor : program().tensors) {
+      gradient_[tensor.id] = tensor.kind == TensorKind::Gradient ? 1 : 0;
+    }
     for (std::size_t i = 0; i < program().ops.size(); ++i) {
       const Op& op = program().ops[i];
       for (const TensorId id : op.reads) {
@@ -96,8 +105,15 @@ class Accumulator {
       for (const TensorId id : op.writes) ++uses_[id].writes;
       if (!is_repeated(op)) continue;
       for (const TensorId id : op.writes) {
-        uses_[id].last_write[op.micro_step] = i;
-        uses_[id].reader.reset();
+        Uses& uses = uses_[id];
+        uses.reader.reset();
+        if (!gradient_.at(id)) continue;
+        const auto known = last_write(uses, op.micro_step);
+        if (known == uses.last_write.end()) {
+          uses.last_write.emplace_back(op.micro_step, i);
+        } else {
+          known->second = i;
+        }
       }
     }
   }
@@ -127,7 +143,7 @@ class Accumulator {
   // the gradient after its last write.
   [[nodiscard]] bool read_twice_in_backward(TensorId gradient, std::size_t cast) {
     const std::int32_t step = program().ops[cast].micro_step;
-    const auto last = uses_[gradient].last_write.find(step);
+    const auto last = last_write(uses_[gradient], step);
     if (last == uses_[gradient].last_write.end()) return true;
     for (std::size_t i = last->second + 1; i < program().ops.size(); ++i) {
       const Op& op = program().ops[i];
@@ -226,7 +242,7 @@ class Accumulator {
       }
     }
     for (auto& [position, op] : accumulates_) {
-      editor_.insert_after(program().ops[position].id, {std::move(op)});
+      editor_.insert_one_after(program().ops[position].id, std::move(op));
     }
   }
 
@@ -275,6 +291,7 @@ class Accumulator {
   ProgramEditor editor_;
   const Merge& merge_;
   OwedFactors owed_;
+  IdTable<TensorId, char> gradient_{0};
   IdTable<TensorId, Uses> uses_;
   std::map<OpId, char> removed_;
   std::map<TensorId, TensorId> casts_;                   // result of a dropped cast -> the gradient

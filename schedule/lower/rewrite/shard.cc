@@ -94,7 +94,7 @@ class Sharder {
       }
     }
     std::set<std::pair<std::int32_t, TensorId>> complete;  // a later op of the micro-step writes it
-    const std::vector<Op> ops = program().ops;
+    const std::vector<Op>& ops = program().ops;
     for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
       if (op->phase == Phase::Optimizer) continue;
       const auto* sum = std::get_if<Accumulate>(&op->effect);
@@ -280,7 +280,7 @@ class Sharder {
       }
     }
     op.work = work.total();
-    editor_.insert_before(last.id, {std::move(op)});
+    editor_.insert_one_before(last.id, std::move(op));
     sharded_.push_back(std::move(sharded));
     return std::nullopt;
   }
