@@ -83,7 +83,8 @@ Filled fewer_micro_batches(const jobs::Job& job) {
   return {.few = is_fewer ? few : count, .round = round};
 }
 
-// The job's step as it is played, with all that is asked of it. Its Program and what it costs are the same for any batch.
+// The job's step as it is played, with all that is asked of it. Its Program and what it costs are the same for any batch. Nobody reads
+// the names of what is played, hundreds of thousands of ops and tensors with many micro-batches, so they have none.
 class StepPlayer {
  public:
   StepPlayer(const jobs::Job& job, const models::Cluster& cluster, const OwnTravel& own)
@@ -91,7 +92,11 @@ class StepPlayer {
         cluster_(cluster),
         own_(own),
         program_(jobs::program_of(job)),
-        costs_(models::costs_for(cluster, program_)) {}
+        costs_(models::costs_for(cluster, program_)),
+        nameless_(program_) {
+    for (schedule::Op& op : nameless_.ops) op.name.clear();
+    for (schedule::Tensor& tensor : nameless_.tensors) tensor.name.clear();
+  }
 
   // Once a pipeline is full, each further round of micro-batches adds the same to a step and to each part of it (sim/rounds.h). So
   // the step follows from one of fewer in which two rounds are equal; where none is found, all of it is played.
@@ -124,7 +129,7 @@ class StepPlayer {
   void play(std::int64_t micro_batches) {
     micro_batches_ = micro_batches;
     const jobs::Job job = with_micro_batches(job_, micro_batches);
-    lowered_ = schedule::lower(program_, schedule_of(job, own_, program_)).program;
+    lowered_ = schedule::lower(nameless_, schedule_of(job, own_, program_)).program;
     steady_ = sim::find_steady_state(lowered_, costs_, compiled_, workspace_);
     parts_.emplace(lowered_, compiled_, workspace_.timeline);
   }
@@ -185,6 +190,7 @@ class StepPlayer {
   const OwnTravel& own_;
   const schedule::Program program_;
   const models::Costs costs_;
+  schedule::Program nameless_;
   std::int64_t micro_batches_ = 0;  // that were played last
   schedule::ScheduledProgram lowered_;
   sim::CompiledProgram compiled_;
@@ -214,7 +220,13 @@ JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
                           const OwnTravel& own) {
   require_room(job, cluster);
   JobPrediction found{.job = job};
-  Step step = StepPlayer(job, cluster, own).run();
+  Step step;
+  try {
+    step = StepPlayer(job, cluster, own).run();
+  } catch (const InputError&) {
+    static_cast<void>(lower_job(job, cluster, own));  // says the same of what has a name
+    throw;
+  }
   found.step = step.time;
   found.bound = step.bound;
   found.error = step.error;

@@ -352,6 +352,13 @@ bool CommandGraph::ends_alike() {
          end_.last_transfer == before_.last_transfer;
 }
 
+void CommandGraph::reserve_steps(std::int32_t steps) {
+  const auto more = static_cast<std::size_t>(steps - made_.graph.steps());
+  made_.graph.reserve_steps(steps);
+  made_.command_nodes.reserve(made_.command_nodes.size() + more * end_.step.entries);
+  made_.waits.reserve(made_.waits.size() + more * end_.step.waits);
+}
+
 void CommandGraph::repeat_step(const std::function<std::int64_t(const CommandNode&)>& issued) {
   const auto shift = static_cast<std::int32_t>(end_.step.entries);
   const auto nodes = static_cast<NodeId>(end_.step.nodes);

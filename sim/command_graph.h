@@ -89,6 +89,8 @@ class CommandGraph {
   // Whether streams stand at the end of the last step as they did at the end of the one before, so that a step of the same commands
   // adds the same again. To be asked at the end of each step.
   bool ends_alike();
+  // Makes room for so many steps. REQUIRES: as below.
+  void reserve_steps(std::int32_t steps);
   // Appends the last step once more; `issued` says when the host lets an entry start. REQUIRES: the last step ended alike.
   void repeat_step(const std::function<std::int64_t(const CommandNode&)>& issued);
 

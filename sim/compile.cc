@@ -56,6 +56,7 @@ class Compiler {
   const CompiledProgram& of(std::int32_t steps) {
     DOVETAIL_CHECK(steps >= 1 && steps >= step_) << steps << " steps, there are " << step_;
     for (const std::int64_t clock : host_step_) check_run(static_cast<double>(clock) * steps);
+    if (is_alike_ && step_ < steps) builder_.reserve_steps(steps);
     for (; step_ < steps; ++step_) {
       throw_if_interrupted();
       if (is_alike_) {
@@ -224,7 +225,19 @@ class Compiler {
                         step::EdgeKind::Launch);
     }
     const schedule::ProcessGroup& group = program_.program.group(transfer.group);
-    builder_.add_collective(places_, group, transfer_cost(costs_, transfer, group));
+    builder_.add_collective(places_, group, cost_of(transfer, group));
+  }
+
+  // Of the few kinds of messages of a group.
+  const TransferCost& cost_of(const schedule::Transfer& transfer,
+                              const schedule::ProcessGroup& group) {
+    const MessageKind kind{transfer.kind, transfer.bytes, transfer.max_ctas, transfer.root};
+    std::vector<std::pair<MessageKind, TransferCost>>& known = transfer_costs_[group.id];
+    const auto found = std::ranges::find(known, kind, &std::pair<MessageKind, TransferCost>::first);
+    if (found != known.end()) return found->second;
+    constexpr std::size_t kMost = 64;
+    if (known.size() == kMost) known.clear();
+    return known.emplace_back(kind, transfer_cost(costs_, transfer, group)).second;
   }
 
   void play_wait(const Side& side, StreamId stream, const schedule::WaitEvent& wait) {
@@ -267,6 +280,13 @@ class Compiler {
   std::vector<EventTable<EntryRange>> events_;     // [role]: what each stands for
   // The enqueue of each command of a role, once it has a node.
   std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> enqueued_;
+  struct MessageKind {
+    schedule::Collective kind = schedule::Collective::AllReduce;
+    Bytes bytes;
+    std::int32_t max_ctas = 0, root = 0;
+    friend bool operator==(const MessageKind&, const MessageKind&) = default;
+  };
+  schedule::IdTable<GroupId, std::vector<std::pair<MessageKind, TransferCost>>> transfer_costs_;
   std::vector<std::int64_t> scratch_;
   std::vector<Place> places_;
 };

@@ -99,6 +99,28 @@ void StepGraph::append_chain(std::int32_t side_by_side, std::span<const Work> wo
   if (!lag.empty()) lag.resize(predecessors.size(), 0);
 }
 
+void StepGraph::reserve_steps(std::int32_t count) {
+  const auto more = static_cast<std::size_t>(count - steps());
+  const auto first = static_cast<std::size_t>(step_begin.back());
+  const std::size_t nodes = work.size() + more * (work.size() - first);
+  const std::size_t edges =
+      predecessors.size() +
+      more * (predecessors.size() - static_cast<std::size_t>(predecessor_begin[first]));
+  for (auto* list : {&owner, &slot}) list->reserve(nodes);
+  predecessor_begin.reserve(nodes + 1);
+  work.reserve(nodes);
+  release.reserve(release.empty() ? 0 : nodes);
+  kind.reserve(nodes);
+  kernel.reserve(nodes);
+  predecessors.reserve(edges);
+  edge_kind.reserve(edges);
+  const auto is_later = [&](const Transfer& transfer) {
+    return transfer.node >= step_begin.back();
+  };
+  const auto of_step = static_cast<std::size_t>(std::ranges::count_if(transfers, is_later));
+  transfers.reserve(transfers.size() + more * of_step);
+}
+
 void StepGraph::repeat_step(std::int32_t owners) {
   const auto first = static_cast<std::size_t>(step_begin.back());
   const std::size_t end = work.size();
@@ -129,12 +151,9 @@ void StepGraph::repeat_step(std::int32_t owners) {
   for (std::size_t i = first; i < end; ++i) {
     if (!work[i].is_transfer()) continue;
     Transfer copy = transfers[work[i].index()];
-    const auto wants = static_cast<std::size_t>(copy.first_demand);
     work[i + end - first] = Work::transfer(transfers.size());
     copy.node += nodes;
     if (copy.previous) *copy.previous += nodes;
-    copy.first_demand = static_cast<std::int32_t>(demands.size());
-    again(demands, wants, wants + static_cast<std::size_t>(copy.demands));
     transfers.push_back(copy);
   }
   step_begin.push_back(static_cast<NodeId>(end));
@@ -155,10 +174,12 @@ void StepGraph::truncate(NodeId node) {
   predecessors.resize(edges);
   edge_kind.resize(edges);
   shrink_sparse(lag, edges);
-  while (!transfers.empty() && transfers.back().node >= node) {
-    demands.resize(static_cast<std::size_t>(transfers.back().first_demand));
-    transfers.pop_back();
-  }
+  while (!transfers.empty() && transfers.back().node >= node) transfers.pop_back();
+  // Those that are left may share theirs with repeated ones, so the last one need not have the last.
+  std::int32_t wanted = 0;
+  for (const Transfer& transfer : transfers)
+    wanted = std::max(wanted, transfer.first_demand + transfer.demands);
+  demands.resize(static_cast<std::size_t>(wanted));
   while (!step_begin.empty() && step_begin.back() >= node) step_begin.pop_back();
   successor_begin.clear();
   successors.clear();

@@ -180,6 +180,8 @@ struct StepGraph {
   // Appends the last step once more: whatever it waits for, the copy waits for what stands as far behind in the step before; owners
   // are `owners` further, releases as they were. REQUIRES: there are two steps, of equally many nodes.
   void repeat_step(std::int32_t owners);
+  // Makes room for as many steps, each like the last one.
+  void reserve_steps(std::int32_t steps);
   // Of these nodes: no earlier start.
   void hold(NodeId first, std::int32_t count, std::int64_t until) {
     if (until == 0) return;

@@ -192,23 +192,13 @@ class EachUse {
     role_.travels.push_back(travel);
   }
 
-  // The place behind the op, or behind what it is in this micro-step. The micro-batches of a pipeline run in
-  // an order of their own, so there the repetition is found by its name (unroll.h).
-  [[nodiscard]] std::size_t behind(const ParameterGather& gather, OpId id, std::int32_t step) {
-    const bool last = step == program_.micro_steps - 1;
-    if (program_.stages == 1 || last) {
-      return position_of(draft_, role_, draft_.name(gather), id, step) + 1;
-    }
-    const std::size_t named =
-        position_of(draft_, role_, draft_.name(gather), id, program_.micro_steps - 1);
-    if (by_name_.empty()) {
-      for (std::size_t i = 0; i < program_.ops.size(); ++i) {
-        if (program_.role_of(program_.ops[i]) == role_.role) by_name_[program_.ops[i].name] = i;
-      }
-    }
-    const std::string name = program_.ops[named].name + "@" + std::to_string(step);
-    const auto found = by_name_.find(name);
-    return found == by_name_.end() ? 0 : found->second + 1;
+  // The place behind the op, or behind what it is in this micro-step; of a pipeline's ops the optimizer's are in the last one only.
+  [[nodiscard]] std::size_t behind(const ParameterGather& gather, OpId id,
+                                   std::int32_t step) const {
+    const std::size_t known = draft_.positions.at(id);
+    const bool is_missing = program_.stages > 1 && step + 1 < program_.micro_steps &&
+                            known != kEnd && !is_repeated(program_.ops[known]);
+    return is_missing ? 0 : position_of(draft_, role_, draft_.name(gather), id, step) + 1;
   }
 
   std::size_t refuse(const ParameterGather& gather, const char* where) const {
@@ -225,7 +215,6 @@ class EachUse {
   std::vector<Wanted> wanted_;                   // in the order in which they are placed
   std::vector<Wanted> once_;                     // in a pipeline: for all micro-batches
   std::unordered_map<const ParameterGather*, std::size_t> once_of_;  // positions there
-  std::unordered_map<std::string_view, std::size_t> by_name_;        // positions of the role's ops
   std::vector<std::size_t> free_;  // of each bucket: from where it is released
   std::size_t previous_ = 0;
 };

@@ -57,7 +57,8 @@ struct Lowered {
   std::vector<PassLine> report;  // of each pass that did something
 };
 
-// The Program is taken by value and stands in the result: move it in and out where copies matter.
+// The Program is taken by value and stands in the result: move it in and out where copies matter. What is made of an op or a tensor
+// without a name has none either.
 // REQUIRES: problems(program) is empty. Throws InputError where the Schedule cannot be expressed at
 // all: unknown gradients, an empty bucket, a bucket that mixes dtypes, parts that overlap or lie in
 // a view, members that need different factors, and every refusal of a rewriting pass. Whether the

@@ -168,12 +168,8 @@ class TransferPass {
   // One side of a transfer, belonging to where `neighbour` belongs.
   Op side(const Transfer& transfer, GroupId group, const Op& neighbour, const std::string& word) {
     const Tensor& tensor = program().tensor(transfer.tensor);
-    std::string name = tensor.name + "." + word + "." + std::to_string(transfer.from) + "-" +
-                       std::to_string(transfer.to);
-    const std::int32_t sent_before = names_given_[name]++;
-    if (sent_before > 0) name += "#" + std::to_string(sent_before);
     return {.id = editor_.new_op_id(),
-            .name = std::move(name),
+            .name = name_of_side(tensor.name, transfer, word),
             .phase = neighbour.phase,
             .dtype = tensor.dtype,
             .work = CollectiveWork{.kind = Collective::SendRecv,
@@ -185,6 +181,17 @@ class TransferPass {
             .writes = {},
             .stage = neighbour.stage,
             .micro_step = neighbour.micro_step};
+  }
+
+  // What has no name, because nobody will read it, gets none.
+  std::string name_of_side(const std::string& tensor, const Transfer& transfer,
+                           const std::string& word) {
+    if (tensor.empty()) return {};
+    std::string name = tensor + "." + word + "." + std::to_string(transfer.from) + "-" +
+                       std::to_string(transfer.to);
+    const std::int32_t sent_before = names_given_[name]++;
+    if (sent_before > 0) name += "#" + std::to_string(sent_before);
+    return name;
   }
 
   // The pairs of ranks of two roles; made when first asked for.

@@ -199,7 +199,8 @@ class Accumulator {
       const bool first = i == 0;
       const bool pays = i + 1 == writers.size() && pays_average_itself(gradient.id);
       Op op{.id = editor_.new_op_id(),
-            .name = gradient.name + ".accumulate@" + std::to_string(step),
+            .name = gradient.name.empty() ? std::string()
+                                          : repeated_name(gradient.name + ".accumulate", step),
             .phase = Phase::Backward,
             .dtype = merge_.dtype,
             .work = MemoryWork{.bytes = first ? read + written : read + written * 2,

@@ -17,8 +17,9 @@ std::int32_t first_unused(const Items& items) {
   return largest + 1;
 }
 
-// "fc1.forward@3", of an earlier micro-step.
+// "fc1.forward@3", of an earlier micro-step. What has no name, because nobody will read it, gets none.
 inline std::string repeated_name(const std::string& name, std::int32_t micro_step) {
+  if (name.empty()) return {};
   const std::string number = std::to_string(micro_step);
   std::string repeated;
   repeated.reserve(name.size() + 1 + number.size());
