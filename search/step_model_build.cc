@@ -145,6 +145,7 @@ class Builder {
     std::erase_if(draft_.out.program.ops, [](const Op& op) {
       return std::holds_alternative<schedule::ShardUpdate>(op.effect);
     });
+    index_ops(draft_);
     collect_debts(draft_);
     name_streams(draft_);
     lay_out(draft_);

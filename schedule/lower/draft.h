@@ -29,6 +29,7 @@
 #include "base/rational.h"
 #include "schedule/id_table.h"
 #include "schedule/lower/pass_line.h"
+#include "schedule/lower/pipeline/order.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 #include "schedule/scheduled_program.h"
@@ -92,13 +93,18 @@ struct Draft {
   std::vector<GatherPlan> gathers = {};
   std::int32_t next_command = 0;
   std::int32_t next_event = 0;
-  // Of index_ops (survey.h): where an op stands; of each Repeated the positions of its ops, and at which place among them an
+  // Of index_ops (survey.h): where the ops of each role stand, rising; where an op stands; of each Repeated the positions of its ops, and at which place among them an
   // op stands.
+  std::vector<std::vector<std::size_t>> ops_of_role = {};
+  PipelineShape shape = {};
   IdTable<OpId, std::size_t> positions{kEnd};
   std::map<Repeated, std::vector<std::size_t>> repeated = {};
   std::vector<std::size_t> place = {};
 
   [[nodiscard]] const Program& program() const { return out.program; }
+  [[nodiscard]] const std::vector<std::size_t>& ops_of(std::int32_t role) const {
+    return ops_of_role[static_cast<std::size_t>(role)];
+  }
   // Without words there was nothing to do.
   void tell(LoweringPass pass, std::string words) {
     if (!words.empty()) report.push_back({pass, std::move(words)});

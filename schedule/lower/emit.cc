@@ -45,6 +45,7 @@ class Emitter {
         program_(draft.program()),
         role_(role),
         end_(program_.ops.size()),
+        own_(draft.ops_of(role.role)),
         done_(role.travels.size()),
         last_done_(draft.out.streams.size()) {}
 
@@ -53,12 +54,13 @@ class Emitter {
     for (std::int32_t rank = 0; rank < ranks; ++rank) {
       out_.ranks.push_back(Rank{role_.role * ranks + rank});
     }
-    find_ops();
+    for (const Travel& travel : role_.travels) {
+      if (travel.kind == Travel::Kind::Message) leaves_compute_.insert(travel.what);
+    }
     fill_agenda();
-    out_.commands.reserve(program_.ops.size() + 3 * agenda_.size());
+    out_.commands.reserve(own_.size() + 3 * agenda_.size());
     begin();
-    for (std::size_t i = 0; i < end_; ++i) {
-      if (own_from_[i] != i) continue;
+    for (const std::size_t i : own_) {
       act_until({i, Around::Wait});
       if (!leaves_compute_.contains(i)) add(kComputeStream, action_of(program_.ops[i]));
       act_until({i, Around::Behind});
@@ -68,19 +70,10 @@ class Emitter {
   }
 
  private:
-  void find_ops() {
-    own_from_.assign(end_ + 1, end_);
-    for (std::size_t i = end_; i-- > 0;) {
-      own_from_[i] = program_.role_of(program_.ops[i]) == role_.role ? i : own_from_[i + 1];
-    }
-    for (const Travel& travel : role_.travels) {
-      if (travel.kind == Travel::Kind::Message) leaves_compute_.insert(travel.what);
-    }
-  }
-
   // Where the walk comes to this position: at the role's next op, or at the end of the step.
   [[nodiscard]] std::size_t met_at(std::size_t position) const {
-    return own_from_[std::min(position, end_)];
+    const auto next = std::ranges::lower_bound(own_, position);
+    return next == own_.end() ? end_ : *next;
   }
 
   // Parameters of the last step are gathered before the first op, by begin().
@@ -303,9 +296,9 @@ class Emitter {
   Draft& draft_;
   const Program& program_;
   const RoleDraft& role_;
-  const std::size_t end_;  // position behind the last op
+  const std::size_t end_;                // position behind the last op
+  const std::vector<std::size_t>& own_;  // positions of the role's ops
   RankProgram out_;
-  std::vector<std::size_t> own_from_;               // the role's first op from each position on
   std::unordered_set<std::size_t> leaves_compute_;  // positions of the messages' ops
   std::vector<Item> agenda_;
   std::size_t next_ = 0;                           // of agenda_

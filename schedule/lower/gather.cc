@@ -46,8 +46,7 @@ IdTable<TensorId, Uses> parameter_uses(const Draft& draft, std::int32_t role) {
     }
   }
   const Program& program = draft.program();
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    if (program.role_of(program.ops[i]) != role) continue;
+  for (const std::size_t i : draft.ops_of(role)) {
     for (const auto* list : {&program.ops[i].reads, &program.ops[i].writes}) {
       for (const TensorId id : *list) {
         if (uses.at(id).first == kEnd) continue;
@@ -62,8 +61,9 @@ IdTable<TensorId, Uses> parameter_uses(const Draft& draft, std::int32_t role) {
 std::size_t next_use(const Draft& draft, std::int32_t role, const BucketLayout& parameters,
                      std::size_t position) {
   const std::vector<Op>& ops = draft.program().ops;
-  for (std::size_t i = position + 1; i < ops.size(); ++i) {
-    if (draft.program().role_of(ops[i]) != role) continue;
+  const std::vector<std::size_t>& mine = draft.ops_of(role);
+  for (auto at = std::ranges::upper_bound(mine, position); at != mine.end(); ++at) {
+    const std::size_t i = *at;
     for (const BucketMember& member : parameters.members) {
       if (std::ranges::count(ops[i].reads, member.tensor) > 0) return i;
       if (std::ranges::count(ops[i].writes, member.tensor) > 0) return i;
@@ -127,9 +127,9 @@ class EachUse {
     uses_.assign(steps, std::vector<Uses>(2 * draft_.gathers.size()));
     begin_.assign(steps, kEnd);
     begin_.front() = 0;
-    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+    for (const std::size_t i : draft_.ops_of(role_.role)) {
       const Op& op = program_.ops[i];
-      if (op.phase == Phase::Optimizer || program_.role_of(op) != role_.role) continue;
+      if (op.phase == Phase::Optimizer) continue;
       const auto step = steps == 1 ? 0 : static_cast<std::size_t>(op.micro_step);
       begin_[step] = std::min(begin_[step], i);
       for (const TensorId id : op.reads) {

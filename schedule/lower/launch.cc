@@ -100,7 +100,8 @@ class Launches {
   [[nodiscard]] std::size_t allowed_on(std::int32_t stage, const Bucket& bucket) {
     const auto [at, fresh] = allowed_on_.try_emplace(stage, 0);
     if (!fresh) return at->second;
-    if (const auto op = earliest_launch(program_, draft_.schedule, stage)) {
+    if (const auto op =
+            earliest_launch(program_, draft_.shape, draft_.schedule.pipeline.alignment, stage)) {
       at->second = position_of(draft_, role_, draft_.name(bucket), *op, program_.micro_steps - 1);
     }
     return at->second;

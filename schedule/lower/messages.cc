@@ -84,11 +84,7 @@ Placed placements(const Draft& draft, const RoleDraft& role) {
 class Messages {
  public:
   Messages(Draft& draft, RoleDraft& role)
-      : draft_(draft), program_(draft.program()), role_(role), placed_(placements(draft, role)) {
-    for (const Tensor& tensor : program_.tensors) {
-      is_activation_[tensor.id] = tensor.kind == TensorKind::Activation;
-    }
-  }
+      : draft_(draft), program_(draft.program()), role_(role), placed_(placements(draft, role)) {}
 
   void run() {
     if (program_.stages == 1 && placed_.empty()) return;
@@ -105,9 +101,8 @@ class Messages {
  private:
   // What came before is known on the way there.
   void walk_forwards() {
-    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+    for (const std::size_t i : draft_.ops_of(role_.role)) {
       const Op& op = program_.ops[i];
-      if (program_.role_of(op) != role_.role) continue;
       if (const auto at = placed_.find(i); at != placed_.end()) {
         add_placed(i, op, *at->second);
       } else if (program_.stages > 1 && is_send(op)) {
@@ -142,7 +137,7 @@ class Messages {
   [[nodiscard]] std::optional<std::size_t> behind(const Op& op) const {
     std::optional<std::size_t> latest;
     const auto follow = [&](TensorId id, const IdTable<TensorId, std::size_t>& last) {
-      if (!is_activation_.at(id)) return false;
+      if (program_.tensor(id).kind != TensorKind::Activation) return false;
       const std::size_t before = last.at(id);
       if (before != kEnd) latest = std::max(latest.value_or(0), before);
       return true;
@@ -162,9 +157,10 @@ class Messages {
     IdTable<TensorId, std::size_t> touch{kEnd};
     IdTable<TensorId, std::size_t> write{kEnd};
     auto message = messages_.rbegin();
-    for (std::size_t i = program_.ops.size(); i-- > 0 && message != messages_.rend();) {
+    const std::vector<std::size_t>& mine = draft_.ops_of(role_.role);
+    for (auto at = mine.rbegin(); at != mine.rend() && message != messages_.rend(); ++at) {
+      const std::size_t i = *at;
       const Op& op = program_.ops[i];
-      if (program_.role_of(op) != role_.role) continue;
       if (message->what == i) {
         const bool both = placed_.contains(i);
         const auto before = [&](std::size_t there) {
@@ -214,7 +210,6 @@ class Messages {
   RoleDraft& role_;
   const Placed placed_;
   std::vector<Travel> messages_;
-  IdTable<TensorId, char> is_activation_{0};
   IdTable<TensorId, std::size_t> touched_{kEnd};  // by the role's last op so far
   IdTable<TensorId, std::size_t> written_{kEnd};
 };

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "schedule/lower/pipeline/async.h"
 
 namespace dovetail::schedule::internal {
 namespace {
@@ -43,9 +44,10 @@ RoleDraft survey(const Draft& draft, std::int32_t role) {
   result.accesses.reserve(3 * draft.debts.size());
   std::vector<char> ended(micro_steps, 0);
   std::size_t next = kEnd;  // the role's op behind this one
-  for (std::size_t i = program.ops.size(); i-- > 0;) {
+  const std::vector<std::size_t>& mine = draft.ops_of(role);
+  for (auto at = mine.rbegin(); at != mine.rend(); ++at) {
+    const std::size_t i = *at;
     const Op& op = program.ops[i];
-    if (program.role_of(op) != role) continue;
     const std::size_t step = micro_steps > 1 ? static_cast<std::size_t>(op.micro_step) : 0;
     if (ended[step] == 0 && is_in_backward(draft, op)) {
       ended[step] = 1;
@@ -103,13 +105,21 @@ void index_ops(Draft& draft) {
   const Program& program = draft.program();
   draft.positions.reserve(program.ops.size());
   draft.place.assign(program.ops.size(), kEnd);
+  draft.repeated.clear();
+  draft.ops_of_role.assign(static_cast<std::size_t>(program.stages), {});
+  draft.shape = pipeline_shape(program, draft.schedule);
+  auto alike = draft.repeated.end();  // nearly always that of the op before
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
     draft.positions[op.id] = i;
+    draft.ops_of_role[static_cast<std::size_t>(program.role_of(op))].push_back(i);
     if (op.phase == Phase::Optimizer) continue;
-    std::vector<std::size_t>& ops = draft.repeated[repeated(op, op.micro_step)];
-    draft.place[i] = ops.size();
-    ops.push_back(i);
+    const Repeated kind = repeated(op, op.micro_step);
+    if (alike == draft.repeated.end() || alike->first != kind) {
+      alike = draft.repeated.try_emplace(kind).first;
+    }
+    draft.place[i] = alike->second.size();
+    alike->second.push_back(i);
   }
 }
 

@@ -10,7 +10,7 @@
 
 namespace dovetail::schedule::internal {
 
-// Finds where ops stand, for position_of. REQUIRES: the Program is rewritten, micro-steps are in range.
+// Finds where ops stand; anew after the list of ops has changed. REQUIRES: the Program is rewritten, micro-steps are in range.
 void index_ops(Draft& draft);
 
 // REQUIRES: Draft::debt is filled.

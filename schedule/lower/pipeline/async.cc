@@ -14,14 +14,13 @@ namespace {
 // The last op of the role's backward with this id; of all its backwards, without one.
 std::optional<OpId> last_op(const Program& program, std::int32_t role,
                             const std::optional<PipelineStep>& step) {
-  std::optional<OpId> last;
-  for (const Op& op : program.ops) {
-    if (op.phase != Phase::Backward || !is_repeated(op) || program.role_of(op) != role) continue;
-    const bool of_step =
-        !step || (op.micro_step == step->micro_step && op.stage / program.stages == step->chunk);
-    if (of_step) last = op.id;
-  }
-  return last;
+  const auto is_of_it = [&](const Op& op) {
+    if (op.phase != Phase::Backward || !is_repeated(op) || program.role_of(op) != role)
+      return false;
+    return !step || (op.micro_step == step->micro_step && op.stage / program.stages == step->chunk);
+  };
+  const auto last = std::find_if(program.ops.rbegin(), program.ops.rend(), is_of_it);
+  return last == program.ops.rend() ? std::nullopt : std::optional(last->id);
 }
 
 }  // namespace
@@ -67,7 +66,12 @@ PipelineShape pipeline_shape(const Program& program, const Schedule& schedule) {
 
 std::optional<OpId> earliest_launch(const Program& program, const Schedule& schedule,
                                     std::int32_t stage) {
-  const PipelineShape shape = pipeline_shape(program, schedule);
+  return earliest_launch(program, pipeline_shape(program, schedule), schedule.pipeline.alignment,
+                         stage);
+}
+
+std::optional<OpId> earliest_launch(const Program& program, const PipelineShape& shape,
+                                    LaunchAlignment alignment, std::int32_t stage) {
   const std::int32_t role = shape.role_of(stage);
   using Floor = std::optional<OpId>;
   return std::visit(
@@ -77,7 +81,7 @@ std::optional<OpId> earliest_launch(const Program& program, const Schedule& sche
             return last_op(program, role, nth_step(shape, Pass::Backward, at.backward));
           },
           [&](const AfterAllBackwards&) -> Floor { return last_op(program, role, std::nullopt); }},
-      launch_permission(shape, schedule.pipeline.alignment, role, stage / shape.stages));
+      launch_permission(shape, alignment, role, stage / shape.stages));
 }
 
 }  // namespace dovetail::schedule

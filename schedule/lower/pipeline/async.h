@@ -61,5 +61,7 @@ PipelineShape pipeline_shape(const Program& program, const Schedule& schedule);
 // step that no longer exist count as ended.
 std::optional<OpId> earliest_launch(const Program& program, const Schedule& schedule,
                                     std::int32_t stage);
+std::optional<OpId> earliest_launch(const Program& program, const PipelineShape& shape,
+                                    LaunchAlignment alignment, std::int32_t stage);
 
 }  // namespace dovetail::schedule
