@@ -49,7 +49,7 @@ Job as_likely_run(Job job) {
 }
 
 // What sketches are off by is much alike among jobs that share and wait in the same ways.
-using Kin = std::array<bool, 5>;
+using Kin = std::array<bool, 6>;
 
 // A job of the grid that fits, or may.
 struct Candidate {
@@ -123,7 +123,8 @@ class GridSearch {
   }
 
  private:
-  static constexpr std::size_t kLeastTried = 8, kMostTried = 16;
+  static constexpr std::size_t kLeastTried = 5, kMostTried = 16;
+  static constexpr double kMargin = 0.01;  // of corrected sketches
   static constexpr std::size_t kTriedPerChange = 2;
   static constexpr int kMostChanges = 8;
 
@@ -324,7 +325,6 @@ class GridSearch {
   void simulate_the_fastest() {
     begin(JobPhase::Simulate, kMostTried);
     const std::size_t at_once = 2;
-    bool is_untold_shown = false, is_tight_shown = false;
     while (tried_ < kMostTried && !found_.interrupted) {
       rank();
       const std::optional<Duration> fastest = fastest_step();
@@ -333,13 +333,14 @@ class GridSearch {
         if (next.size() == at_once) break;
         const bool may_win =
             !fastest || (candidate->least < *fastest &&
-                         (tried_ < kLeastTried || corrected(*candidate) < as_us(*fastest)));
+                         (tried_ < kLeastTried ||
+                          (1 - kMargin) * corrected(*candidate) < as_us(*fastest)));
         if (candidate->was_tried || !may_win) continue;
         const bool has_place = has_room(candidate->fits, candidate->peak);
         const bool is_sayable = is_told(*candidate);
         // Of what nobody can be told, and of what may not fit, the first is shown.
-        if (!is_sayable && std::exchange(is_untold_shown, true)) continue;
-        if (is_sayable && !has_place && has_any_room_ && std::exchange(is_tight_shown, true))
+        if (!is_sayable && std::exchange(is_untold_shown_, true)) continue;
+        if (is_sayable && !has_place && has_any_room_ && std::exchange(is_tight_shown_, true))
           continue;
         next.push_back(trial_of(*candidate));
       }
@@ -736,6 +737,7 @@ class GridSearch {
   double usual_off_ = 1;
   std::map<std::array<std::int64_t, 13>, bool> told_;
   bool is_any_told_ = false;
+  bool is_untold_shown_ = false, is_tight_shown_ = false;
   std::mutex noting_;
   std::optional<std::pair<Bytes, Candidate>> smallest_ = std::nullopt;
   std::optional<Bytes> asked_peak_ = std::nullopt;  // of the job as asked, where it fits or may

@@ -132,7 +132,7 @@ TEST(JobTextTest, RefusalsNameTheOption) {
   expect("llama3_8b:schedule=zbv", "schedule=zbv: needs a pipeline, pp= of at least 2, found pp=1");
   expect("llama3_8b:dp=0", "expected dp from 1 to 1048576, found 0");
   expect("llama3_8b:gbs=1000000000",
-         "expected micro-batches, gbs / (mbs x dp x dp_shard), from 1 to 4096, found 1000000000");
+         "expected micro-batches, gbs / (mbs x dp x dp_shard), from 1 to 65536, found 1000000000");
   expect("llama3_8b:states=4611686018427387904", "expected states from 0 to 64");
   expect("llama3_8b:pp=4,vp=2,schedule=zero-bubble,gbs=6", "pp=4 does not divide");
   expect("qwen3_0.6b:pp=4,vp=2,schedule=zbv", "tied weights");
