@@ -12,6 +12,7 @@
 
 #include "answers/inputs.h"
 #include "answers/prediction.h"
+#include "base/attempt.h"
 #include "base/error.h"
 #include "models/networks/decisions.h"
 #include "models/networks/program.h"
@@ -220,13 +221,15 @@ JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
                           const OwnTravel& own) {
   require_room(job, cluster);
   JobPrediction found{.job = job};
-  Step step;
-  try {
-    step = StepPlayer(job, cluster, own).run();
-  } catch (const InputError&) {
-    static_cast<void>(lower_job(job, cluster, own));  // says the same of what has a name
-    throw;
+  auto played = attempt([&] { return StepPlayer(job, cluster, own).run(); });
+  if (!played) {
+    // Says the same with the names of ops and tensors.
+    const LoweredJob named =
+        lower_job(with_micro_batches(job, fewer_micro_batches(job).few), cluster, own);
+    static_cast<void>(sim::compile(named.program, named.costs, 1));
+    throw InputError(played.error);
   }
+  Step& step = *played.value;
   found.step = step.time;
   found.bound = step.bound;
   found.error = step.error;
