@@ -84,17 +84,21 @@ void StepGraph::append_chain(std::int32_t side_by_side, std::span<const Work> wo
     slot.resize(work.size(), slot.back());
   } else {
     for (const models::KernelClass each : kernels) kernel.resize(kernel.size() + width, each);
-    for (std::size_t node = first; node < work.size(); ++node) slot.push_back(slot[node - width]);
+    slot.resize(work.size());
+    for (std::size_t node = first; node < slot.size(); ++node) slot[node] = slot[node - width];
   }
   if (!release.empty()) {
     for (std::size_t i = 0; i < kernels.size(); ++i) {
       release.resize(release.size() + width, releases.empty() ? 0 : releases[i]);
     }
   }
-  for (std::size_t node = first; node < work.size(); ++node) {
-    predecessors.push_back(static_cast<NodeId>(node - width));
-    predecessor_begin.push_back(static_cast<std::int32_t>(predecessors.size()));
-  }
+  const std::size_t edges = predecessors.size();
+  predecessors.resize(edges + work.size() - first);
+  predecessor_begin.resize(work.size() + 1);
+  std::iota(predecessors.begin() + static_cast<std::ptrdiff_t>(edges), predecessors.end(),
+            static_cast<NodeId>(first - width));
+  std::iota(predecessor_begin.begin() + static_cast<std::ptrdiff_t>(first) + 1,
+            predecessor_begin.end(), static_cast<std::int32_t>(edges) + 1);
   edge_kind.resize(predecessors.size(), EdgeKind::Order);
   if (!lag.empty()) lag.resize(predecessors.size(), 0);
 }
@@ -142,12 +146,17 @@ void StepGraph::repeat_step(std::int32_t owners) {
   again(edge_kind, edges, edges_end);
   if (!release.empty()) again(release, first, end);
   if (!lag.empty()) again(lag, edges, edges_end);
-  for (std::size_t i = first; i < end; ++i) {
-    owner.push_back(owner[i] + owners);
-    predecessor_begin.push_back(predecessor_begin[i + 1] +
-                                static_cast<std::int32_t>(edges_end - edges));
-  }
-  for (std::size_t k = edges; k < edges_end; ++k) predecessors.push_back(predecessors[k] + nodes);
+  const auto further = [](std::vector<std::int32_t>& list, std::size_t from, std::size_t to,
+                          std::int32_t by) {
+    list.resize(list.size() + to - from);
+    std::transform(list.begin() + static_cast<std::ptrdiff_t>(from),
+                   list.begin() + static_cast<std::ptrdiff_t>(to),
+                   list.end() - static_cast<std::ptrdiff_t>(to - from),
+                   [by](std::int32_t value) { return value + by; });
+  };
+  further(owner, first, end, owners);
+  further(predecessor_begin, first + 1, end + 1, static_cast<std::int32_t>(edges_end - edges));
+  further(predecessors, edges, edges_end, nodes);
   for (std::size_t i = first; i < end; ++i) {
     if (!work[i].is_transfer()) continue;
     Transfer copy = transfers[work[i].index()];
