@@ -65,7 +65,7 @@ JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
                           const OwnTravel& own = {});
 
 // Proves that the job's step is legal: each gradient reduced and scaled once, nothing read too early. Of many micro-batches as many
-// as fill its pipeline. Throws InputError "JOB: illegal schedule: ...".
+// as fill its pipeline, of each virtual stage's layers the first two, whatever their number is. Throws InputError "JOB: illegal schedule: ...".
 void verify_job(const jobs::Job& job);
 
 // Its commands by its own decisions, and what they cost. Throws as predict_job does.
