@@ -49,7 +49,7 @@ Job as_likely_run(Job job) {
 }
 
 // What sketches are off by is much alike among jobs that share and wait in the same ways.
-using Kin = std::array<bool, 6>;
+using Kin = std::array<std::int64_t, 7>;
 
 // A job of the grid that fits, or may.
 struct Candidate {
@@ -317,8 +317,14 @@ class GridSearch {
 
   [[nodiscard]] Kin kin_of(const Candidate& candidate) const {
     const GridPoint& point = grid_.points()[static_cast<std::size_t>(candidate.point)];
-    return {point.zero == jobs::Zero::Parameters, point.pp > 1, candidate.way.async_tp,
-            point.ep > 1, candidate.way.recompute == jobs::Recompute::None};
+    const bool is_part = candidate.way.recompute_layers > 0;
+    return {point.zero == jobs::Zero::Parameters ? 1 : 0,
+            point.pp > 1 ? 1 : 0,
+            candidate.way.async_tp ? 1 : 0,
+            point.ep > 1 ? 1 : 0,
+            2 * static_cast<std::int64_t>(candidate.way.recompute) + (is_part ? 1 : 0),
+            point.overlap_gradients ? 1 : 0,
+            point.micro};
   }
 
   // In the order of their sketches, corrected by how far off those of their kin were that were simulated.
@@ -332,9 +338,9 @@ class GridSearch {
       for (Candidate* candidate : ranked_) {
         if (next.size() == at_once) break;
         const bool may_win =
-            !fastest || (candidate->least < *fastest &&
-                         (tried_ < kLeastTried ||
-                          (1 - kMargin) * corrected(*candidate) < as_us(*fastest)));
+            !fastest ||
+            (candidate->least < *fastest &&
+             (tried_ < kLeastTried || (1 - kMargin) * corrected(*candidate) < as_us(*fastest)));
         if (candidate->was_tried || !may_win) continue;
         const bool has_place = has_room(candidate->fits, candidate->peak);
         const bool is_sayable = is_told(*candidate);

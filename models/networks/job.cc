@@ -17,8 +17,8 @@ constexpr std::int64_t kMostSequence = std::int64_t{1} << 22;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;  // of a micro-batch
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 32;
 constexpr std::int64_t kMostMicroBatches = 1 << 16;
-constexpr std::int64_t kMostCounted = 4096;       // of layers: no model has more
-constexpr std::int64_t kMostStateBytes = 64;      // beside a parameter
+constexpr std::int64_t kMostCounted = 4096;   // of layers: no model has more
+constexpr std::int64_t kMostStateBytes = 64;  // beside a parameter
 
 class Checker {
  public:

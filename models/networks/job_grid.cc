@@ -13,7 +13,6 @@ namespace dovetail::jobs {
 namespace {
 
 constexpr std::int64_t kMostMicro = 16;
-constexpr std::int32_t kMostPrefetch = 3;
 constexpr std::int64_t kMostChunks = 12;
 
 std::int32_t narrow(std::int64_t value) { return static_cast<std::int32_t>(value); }
@@ -70,10 +69,8 @@ std::vector<Sharding> shardings(const Job& job, bool divides, bool is_own) {
   };
   if (is_own) add(sharding_of(job));
   if (divides) {
-    for (const bool reshard : {true, false}) {
-      for (std::int32_t prefetch = 1; prefetch <= (is_own ? kMostPrefetch : 1); ++prefetch)
-        add({.zero = Zero::Parameters, .reshard = reshard, .prefetch = prefetch});
-    }
+    for (const bool reshard : {true, false})
+      add({.zero = Zero::Parameters, .reshard = reshard, .prefetch = narrow(job.prefetch)});
     return found;
   }
   Sharding own = sharding_of(job);
