@@ -56,9 +56,15 @@ struct TravelTime : PassTime {
 // What one block, or several in a row, take of one micro-batch.
 struct BlockTime {
   PassTime forward, backward, weights;
-  double host = 0;  // to issue all of it
+  double host = 0;    // to issue all of it
+  double serial = 0;  // at least, on the compute stream
+  double in_line = 0;  // of that collectives, beside which others take nothing from compute
+  double lost = 0;     // at most, by compute to gathers and reductions of Zero 3
   BlockTime& operator+=(const BlockTime& other) {
     host += other.host;
+    serial += other.serial;
+    in_line += other.in_line;
+    lost += other.lost;
     forward += other.forward;
     backward += other.backward;
     weights += other.weights;
@@ -167,6 +173,15 @@ class CollectiveClock {
     return time;
   }
 
+  // The most that compute loses to one beside it, as a share.
+  [[nodiscard]] double most_lost() const {
+    if (const auto& gpu = contention_.multiprocessors) {
+      const std::int64_t ctas = std::max({gpu->ctas, gpu->all_reduce_ctas, gpu->network_ctas});
+      return static_cast<double>(ctas) / static_cast<double>(gpu->count);
+    }
+    return 1 - 1 / least_slowdown();
+  }
+
  private:
   // Of the first instance.
   [[nodiscard]] std::int64_t nodes_of(const GroupShape& group) const {
@@ -182,9 +197,12 @@ class CollectiveClock {
           {.kind = key.collective, .ranks = key.ranks, .nodes = key.nodes, .bytes = bytes});
       return static_cast<double>(ctas) / static_cast<double>(gpu->count);
     }
+    return 1 - 1 / least_slowdown();
+  }
+  [[nodiscard]] double least_slowdown() const {
     const double usual = contention_.compute_slowdown;
-    return 1 - 1 / std::min({usual, contention_.gemm_slowdown.value_or(usual),
-                             contention_.memory_slowdown.value_or(usual)});
+    return std::min({usual, contention_.gemm_slowdown.value_or(usual),
+                     contention_.memory_slowdown.value_or(usual)});
   }
 
   const models::Cluster& cluster_;
@@ -228,8 +246,23 @@ class BlockClock {
     for (std::size_t i = 0; i < passes.size(); ++i) {
       const auto& [forward, backward, weights] = passes[i];
       const double host = runs_ahead() ? forward.host + backward.host + weights.host : 0;
-      blocks[i].in_line = {in_line(forward), in_line(backward), in_line(weights), host};
-      blocks[i].beside = {beside(forward), beside(backward), beside(weights), host};
+      double compute = 0, travel = 0, lost = 0;
+      for (const Counted& pass : passes[i]) {
+        compute += pass.compute.least;
+        travel += pass.travel.least;
+        lost += pass.travel.lost;
+      }
+      blocks[i].in_line = {.forward = in_line(forward),
+                           .backward = in_line(backward),
+                           .weights = in_line(weights),
+                           .host = host,
+                           .serial = compute + travel,
+                           .in_line = travel};
+      blocks[i].beside = {.forward = beside(forward),
+                          .backward = beside(backward),
+                          .weights = beside(weights),
+                          .host = host,
+                          .serial = compute + lost};
     }
     return blocks;
   }
@@ -332,7 +365,9 @@ BlockTime beside_gathers(BlockTime block, const Divided& divided, const jobs::Jo
   const bool is_gathered = is_each || job.reshard;
   const auto beside = [&](PassTime& pass, const TravelTime& travels, double copied) {
     pass.about = std::max(pass.about + copied + travels.lost, travels.about);
-    pass.least += copied + travels.lost;
+    pass.least += copied;
+    block.serial += copied;
+    block.lost += travels.lost;
   };
   TravelTime back;
   back += divided.again;
@@ -349,6 +384,7 @@ struct Pipeline {
   std::vector<BlockTime> stages, roles;
   std::vector<double> sums;  // of each role: of a micro-batch's gradients, to those before it
   PassTime send;
+  double most_lost = 0;  // of compute to a collective beside it, as a share
 
   [[nodiscard]] double count() const { return static_cast<double>(job.micro_batches()); }
 
@@ -357,7 +393,10 @@ struct Pipeline {
     const bool is_split = schedule::splits_backward(job.layout.order);
     double most = 0, before = 0, behind = 0;
     for (std::size_t role = 0; role < roles.size(); ++role) {
-      const double busy = count() * roles[role].all().least + (count() - 1) * sums[role];
+      const BlockTime& all = roles[role];
+      const double lost = std::max(0.0, all.lost - most_lost * all.in_line);
+      const double each = std::max(all.all().least, all.serial + lost);
+      const double busy = count() * each + (count() - 1) * sums[role];
       most = std::max({most, before + busy + (is_split ? 0 : behind), count() * roles[role].host});
       before += stages[role].forward.least;
       behind += stages[role].backward.least;
@@ -655,7 +694,8 @@ JobSketch JobSketcher::sketch(const jobs::Job& job) {
                     .stages = std::vector<BlockTime>(counts.size()),
                     .roles = std::vector<BlockTime>(static_cast<std::size_t>(l.pp)),
                     .sums = std::vector<double>(static_cast<std::size_t>(l.pp)),
-                    .send = {}};
+                    .send = {},
+                    .most_lost = parts_->collectives.most_lost()};
   const double count = pipeline.count();
   // Sums of shards, where each micro-batch is reduced.
   const bool is_shard_summed = l.pp == 1 && job.zero >= jobs::Zero::Gradients;
