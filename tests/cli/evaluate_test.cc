@@ -185,7 +185,7 @@ TEST(EvaluateTest, ALineThatEndsInAFaultIsAnsweredAndSoIsTheNext) {
   const std::string small = std::string("{") + kSite + R"(, "policy": "ddp"})";
   const testing::Ended ended =
       testing::run_command("printf '%s\\n%s\\n' '" + large + "' '" + small +
-                           "' | (ulimit -v 300000; " + testing::tool() + " evaluate)");
+                           "' | (ulimit -v 130000; " + testing::tool() + " evaluate)");
   EXPECT_EQ(ended.code, 0) << ended.output;
   std::istringstream lines(ended.output);
   std::string line;
