@@ -181,7 +181,11 @@ class StepPlayer {
                                const std::vector<StageParts>& second) const {
     const std::vector<StageParts> first = parts_->parts(rounds.begin, rounds.between);
     const Duration most = Duration(rounds.second()) / 50;
-    if (std::abs(rounds.second() - rounds.first()) * 1000 > rounds.second()) return false;
+    const auto is_near = [&](std::int64_t other) {
+      return std::abs(rounds.second() - other) * 1000 <= rounds.second();
+    };
+    // A stage that is slower now is what all wait for in the end.
+    if (!is_near(rounds.first()) || !is_near(rounds.slowest)) return false;
     return std::ranges::equal(first, second, [&](const StageParts& a, const StageParts& b) {
       return a.is_within(most, b);
     });

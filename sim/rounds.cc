@@ -4,12 +4,15 @@
 #include "sim/rounds.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "schedule/id_table.h"
 
 namespace dovetail::sim {
 namespace {
+
+constexpr std::int64_t kNotYet = std::numeric_limits<std::int64_t>::max();
 
 class RoundFinder {
  public:
@@ -67,21 +70,37 @@ class RoundFinder {
   bool find_begins() {
     const std::int32_t last = program_.program.micro_steps - 1;
     if (last < 2 * micro_steps_) return false;
-    const std::int32_t stage = leading_stage();
-    std::vector<std::optional<std::int64_t>> starts(static_cast<std::size_t>(last) + 1);
+    const std::int32_t leads = leading_stage();
     for (NodeId node = first_node(); node < graph_.size(); ++node) {
       const schedule::Op* op = op_of(node);
-      if (op == nullptr || op->stage != stage || op->phase != schedule::Phase::Forward) continue;
-      std::optional<std::int64_t>& start = starts[static_cast<std::size_t>(op->micro_step)];
-      start = std::min(start.value_or(timeline_.start_of(node)), timeline_.start_of(node));
+      if (op == nullptr || op->phase != schedule::Phase::Forward) continue;
+      const auto stage = static_cast<std::size_t>(op->stage);
+      if (stage >= starts_.size()) starts_.resize(stage + 1);
+      starts_[stage].resize(static_cast<std::size_t>(last) + 1, kNotYet);
+      std::int64_t& start = starts_[stage][static_cast<std::size_t>(op->micro_step)];
+      start = std::min(start, timeline_.start_of(node));
     }
+    if (static_cast<std::size_t>(leads) >= starts_.size()) return false;
+    const std::vector<std::int64_t>& starts = starts_[static_cast<std::size_t>(leads)];
+    if (std::ranges::find(starts, kNotYet) != starts.end() || starts.empty()) return false;
     const auto start_of = [&](std::int32_t step) { return starts[static_cast<std::size_t>(step)]; };
-    const auto first = start_of(last - 2 * micro_steps_);
-    const auto second = start_of(last - micro_steps_);
-    const auto third = start_of(last);
-    if (!first || !second || !third || *first >= *second || *second >= *third) return false;
-    rounds_ = {.begin = *first, .between = *second, .end = *third};
-    return true;
+    rounds_ = {.begin = start_of(last - 2 * micro_steps_),
+               .between = start_of(last - micro_steps_),
+               .end = start_of(last)};
+    find_slowest();
+    return rounds_.begin < rounds_.between && rounds_.between < rounds_.end;
+  }
+
+  // Of each virtual stage the round behind which it begins the last micro-batch that it begins by then.
+  void find_slowest() {
+    for (const std::vector<std::int64_t>& starts : starts_) {
+      const auto begun = std::ranges::count_if(
+          starts, [this](std::int64_t start) { return start <= rounds_.end; });
+      if (begun <= micro_steps_) continue;
+      const auto at = static_cast<std::size_t>(begun) - 1;
+      rounds_.slowest = std::max(rounds_.slowest,
+                                 starts[at] - starts[at - static_cast<std::size_t>(micro_steps_)]);
+    }
   }
 
   // Of the nodes of one stream, in their order, those that the first round sees, and then as many that the second does.
@@ -130,6 +149,8 @@ class RoundFinder {
   const Timeline& timeline_;
   const std::int32_t micro_steps_;
   schedule::IdTable<OpId, const schedule::Op*> ops_{nullptr};
+  std::vector<std::vector<std::int64_t>>
+      starts_;  // of the forward of each virtual stage and micro-step
   Rounds rounds_;
 };
 

@@ -30,7 +30,8 @@ namespace dovetail::sim {
 // Two rounds, one behind the other, in ns as in the Timeline.
 struct Rounds {
   std::int64_t begin = 0, between = 0, end = 0;
-  bool are_equal = false;                  // as above
+  bool are_equal = false;    // as above
+  std::int64_t slowest = 0;  // of the round that any virtual stage is in then: how long it takes
   std::vector<std::int64_t> compute = {};  // that ops of each lane take in the second by themselves
 
   [[nodiscard]] std::int64_t first() const { return between - begin; }
