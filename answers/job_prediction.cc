@@ -105,10 +105,12 @@ class StepPlayer {
   Step run() {
     const auto [few, round] = fewer_micro_batches(job_);
     const std::int64_t count = job_.micro_batches();
-    for (std::int64_t some = first_try(few, round); 4 * some <= 3 * count; some *= 2) {
+    const std::int64_t first = first_try(few, round);
+    for (std::int64_t some = first; 4 * some <= 3 * count; some *= 2) {
       play(some);
-      if (auto step = continued(round)) return *std::move(step);
-      if (some * job_.model.layers > kMostLayers) break;
+      const bool is_enough = some * job_.model.layers > kMostLayers;
+      if (auto step = continued(round, some > first || is_enough)) return *std::move(step);
+      if (is_enough) break;
     }
     play(count);
     Step step = played();
@@ -149,14 +151,15 @@ class StepPlayer {
             .error = public_error(cluster_, lowered_.program)};
   }
 
-  // Of all micro-batches, from those that were played.
-  [[nodiscard]] std::optional<Step> continued(std::int64_t round) const {
+  // Of all micro-batches, from those that were played. `roughly`: of a long step rounds may be close.
+  [[nodiscard]] std::optional<Step> continued(std::int64_t round, bool roughly) const {
     if (steady_.cycle != 1) return std::nullopt;
     const auto rounds = sim::find_rounds(lowered_, compiled_, workspace_.timeline,
                                          static_cast<std::int32_t>(round));
     if (!rounds) return std::nullopt;
     const std::vector<StageParts> added = parts_->parts(rounds->between, rounds->end);
-    if (!rounds->are_equal && !(is_long() && are_close(*rounds, added))) return std::nullopt;
+    const bool is_close = roughly && is_long() && are_close(*rounds, added);
+    if (!rounds->are_equal && !is_close) return std::nullopt;
     const std::int64_t more = job_.micro_batches() - micro_batches_;
     const std::int64_t times = more / round;
     Step step = played();
