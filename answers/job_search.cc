@@ -123,8 +123,10 @@ class GridSearch {
   }
 
  private:
-  static constexpr std::size_t kLeastTried = 5, kMostTried = 16;
+  static constexpr std::size_t kLeastTried = 5, kMostTried = 24;
+  static constexpr std::int64_t kMostEffort = 40'000, kMostToShow = 10'000;  // effort_of
   static constexpr double kMargin = 0.01;  // of corrected sketches
+  static constexpr double kApart = 0.02;   // of what nearby kinds are off by
   static constexpr std::size_t kTriedPerChange = 2;
   static constexpr int kMostChanges = 8;
 
@@ -342,17 +344,32 @@ class GridSearch {
             (candidate->least < *fastest &&
              (tried_ < kLeastTried || (1 - kMargin) * corrected(*candidate) < as_us(*fastest)));
         if (candidate->was_tried || !may_win) continue;
+        const std::int64_t effort = effort_of(*candidate);
+        if (tried_ + next.size() >= kLeastTried && effort_ + effort > kMostEffort) continue;
         const bool has_place = has_room(candidate->fits, candidate->peak);
         const bool is_sayable = is_told(*candidate);
+        if (!is_sayable && effort > kMostToShow) continue;
         // Of what nobody can be told, and of what may not fit, the first is shown.
         if (!is_sayable && std::exchange(is_untold_shown_, true)) continue;
         if (is_sayable && !has_place && has_any_room_ && std::exchange(is_tight_shown_, true))
           continue;
+        effort_ += effort;
         next.push_back(trial_of(*candidate));
       }
       if (next.empty()) return;
       simulate(std::move(next));
     }
+  }
+
+  // Layers times micro-batches that a simulation of it plays, about: rounds repeat, but for those of orders that divide backward.
+  [[nodiscard]] std::int64_t effort_of(const Candidate& candidate) const {
+    const GridPoint& point = grid_.points()[static_cast<std::size_t>(candidate.point)];
+    const Job& job = grid_.job();
+    const std::int64_t all =
+        job.batch.global / (std::int64_t{point.micro} * point.dp * point.dp_shard);
+    const std::int64_t few = 4 * std::int64_t{point.pp};
+    return job.model.layers *
+           (schedule::splits_backward(candidate.way.order) ? all : std::min(all, few));
   }
 
   // Of candidates with few changes some that may not be told apart from the fastest.
@@ -450,9 +467,15 @@ class GridSearch {
 
   static double as_us(Duration time) { return to_us(time); }
   [[nodiscard]] double corrected(const Candidate& candidate) const {
-    const auto known = off_.find(kin_of(candidate));
-    return as_us(candidate.about) * (known != off_.end() ? known->second : usual_off_);
+    const Kin kin = kin_of(candidate);
+    const auto own = off_.find(kin);
+    if (own != off_.end()) return as_us(candidate.about) * own->second;
+    const auto near = off_nearby_.find(nearby(kin));
+    return as_us(candidate.about) *
+           (near != off_nearby_.end() ? near->second - kApart : usual_off_);
   }
+  // What tells kinds apart most: sharding, pipeline, async_tp.
+  static std::array<std::int64_t, 3> nearby(const Kin& kin) { return {kin[0], kin[1], kin[2]}; }
   void rank() {
     ranked_.clear();
     has_any_room_ = false;
@@ -649,8 +672,10 @@ class GridSearch {
     if (row.change == kAsAsked && row.found.fits() != Fits::No) asked_peak_ = row.found.peak();
     if (!trial.kin) return;
     const double off = as_us(row.found.step) / as_us(trial.about);
-    usual_off_ = off_.empty() ? off : std::min(usual_off_, off);
+    usual_off_ = std::min(usual_off_, off);
     off_[*trial.kin] = off;
+    const auto [near, is_new] = off_nearby_.try_emplace(nearby(*trial.kin), off);
+    near->second = std::min(near->second, off);
   }
 
   // What became of all of them, and what is proven: all that was left aside takes at least as long as the fastest.
@@ -739,8 +764,10 @@ class GridSearch {
   std::vector<Candidate*> ranked_;
   bool has_any_room_ = false;
   std::size_t tried_ = 0;
+  std::int64_t effort_ = 0;
   std::map<Kin, double> off_;
-  double usual_off_ = 1;
+  std::map<std::array<std::int64_t, 3>, double> off_nearby_;  // the least of its kinds
+  double usual_off_ = 1;  // of a kind of which none was simulated: as it is, or the least of others
   std::map<std::array<std::int64_t, 13>, bool> told_;
   bool is_any_told_ = false;
   bool is_untold_shown_ = false, is_tight_shown_ = false;

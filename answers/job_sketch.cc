@@ -56,8 +56,8 @@ struct TravelTime : PassTime {
 // What one block, or several in a row, take of one micro-batch.
 struct BlockTime {
   PassTime forward, backward, weights;
-  double host = 0;    // to issue all of it
-  double serial = 0;  // at least, on the compute stream
+  double host = 0;     // to issue all of it
+  double serial = 0;   // at least, on the compute stream
   double in_line = 0;  // of that collectives, beside which others take nothing from compute
   double lost = 0;     // at most, by compute to gathers and reductions of Zero 3
   BlockTime& operator+=(const BlockTime& other) {
