@@ -221,7 +221,7 @@ std::vector<Framework> fsdp() {
       .usual = {"fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=1,backward=1"},
       .more = {"fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=2,backward=2",
                "fsdp:mode=copy,wait=end-of-backward,blocks=layer,forward=1,backward=1,reshard=no",
-               "fsdp:mode=copy,wait=end-of-backward,forward=1,backward=1+exact"},
+               "fsdp:mode=copy,wait=end-of-backward+exact"},
       .says = say_fsdp,
       .not_replayed =
           {"groups are of whole modules, whose borders the trace does not hold",

@@ -154,6 +154,30 @@ class Climb {
 
 }  // namespace
 
+std::vector<std::size_t> resampled(std::span<const std::size_t> ends, std::size_t count) {
+  std::vector<std::size_t> all;
+  for (std::size_t i = 1; i <= count; ++i) {
+    const std::size_t scaled = i * ends.size();  // in buckets of `ends`, times count
+    const std::size_t whole = scaled / count;
+    const std::size_t from = whole == 0 ? 0 : ends[whole - 1];
+    const std::size_t to = whole < ends.size() ? ends[whole] : from;
+    const std::size_t end = from + (to - from) * (scaled % count) / count;
+    const std::size_t least = (all.empty() ? 0 : all.back()) + 1;
+    all.push_back(std::clamp(end, least, ends.back() - (count - i)));
+  }
+  return all;
+}
+
+std::vector<std::size_t> counts_near(std::size_t count, std::size_t most) {
+  std::vector<std::size_t> all;
+  for (const std::size_t by : {std::size_t{1}, count / 4, count / 2}) {
+    if (by == 0 || (!all.empty() && by == 1)) continue;
+    if (count > by) all.push_back(count - by);
+    if (count + by <= most) all.push_back(count + by);
+  }
+  return all;
+}
+
 LocalSearchResult local_search(const StepModel& model, std::vector<Placed> starts,
                                const LocalSearchOptions& options) {
   std::ranges::stable_sort(starts, {}, &Placed::step);

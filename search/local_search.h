@@ -10,13 +10,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/units.h"
 #include "search/step_model.h"
 
 namespace dovetail::search {
+
+// As many buckets in all, as dense as those that end there: where these are small, the others are too. REQUIRES: ends rise to
+// a number of gradients that is not less than `count`, both above 0.
+std::vector<std::size_t> resampled(std::span<const std::size_t> ends, std::size_t count);
+// Numbers of buckets near one that are worth trying: by one, by a quarter and by half more or less, from 1 to `most`.
+std::vector<std::size_t> counts_near(std::size_t count, std::size_t most);
 
 // A placement and its steady step.
 struct Placed {

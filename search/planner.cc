@@ -29,20 +29,23 @@
 namespace dovetail::search {
 namespace {
 
-// Groupings that differ from this one by one merge, one border moved by one, or one split.
+// Groupings that differ from this one by one merge, one border moved, one split, or by a few buckets with all borders
+// moved.
 std::vector<std::vector<std::size_t>> neighbours(const std::vector<std::size_t>& ends) {
   std::vector<std::vector<std::size_t>> all;
   for (std::size_t b = 0; b + 1 < ends.size(); ++b) {  // the last border stays
     all.push_back(ends);
     all.back().erase(all.back().begin() + static_cast<std::ptrdiff_t>(b));
     const std::size_t before = b == 0 ? 0 : ends[b - 1];
-    if (ends[b] > before + 1) {
-      all.push_back(ends);
-      --all.back()[b];
-    }
-    if (ends[b] + 1 < ends[b + 1]) {
-      all.push_back(ends);
-      ++all.back()[b];
+    for (const std::size_t by : {1, 2, 4}) {
+      if (ends[b] > before + by) {
+        all.push_back(ends);
+        all.back()[b] -= by;
+      }
+      if (ends[b] + by < ends[b + 1]) {
+        all.push_back(ends);
+        all.back()[b] += by;
+      }
     }
   }
   for (std::size_t b = 0; b < ends.size(); ++b) {
@@ -51,6 +54,9 @@ std::vector<std::vector<std::size_t>> neighbours(const std::vector<std::size_t>&
     all.push_back(ends);
     all.back().insert(all.back().begin() + static_cast<std::ptrdiff_t>(b),
                       before + (ends[b] - before) / 2);
+  }
+  for (const std::size_t count : counts_near(ends.size(), ends.back())) {
+    all.push_back(resampled(ends, count));
   }
   return all;
 }
@@ -167,7 +173,13 @@ std::vector<LinearPiece> lines_below(const std::vector<LinearPiece>& pieces, Byt
 // What the policy is with as many buckets as it may have.
 schedule::Policy unsearched(schedule::Policy policy) {
   policy.decisions.grouping = schedule::EachAlone{};
-  if (policy.decisions.gathers) policy.decisions.grouping = schedule::ByLayer{};
+  if (policy.decisions.gathers) {
+    policy.decisions.grouping = schedule::ByLayer{};
+    schedule::Gathers& gathers = *policy.decisions.gathers;
+    for (std::int32_t* const ahead : {&gathers.forward, &gathers.backward}) {
+      if (*ahead == schedule::kSearchedPrefetch) *ahead = 1;
+    }
+  }
   return schedule::with_ctas(policy, 0);
 }
 
@@ -502,6 +514,11 @@ std::int64_t Planner::step_of(const Search& search, const std::vector<std::size_
   return simulate(made.schedule, &ready).step_ns;
 }
 
+// Whether all groupings are weighed.
+bool Planner::is_small(const Search& search) {
+  return search.kinds.gradients.size() <= kFewGradients;
+}
+
 // Whether the grouping, as far as it may be, is new and better than all before.
 bool Planner::improves(Search& search, const std::vector<std::size_t>& proposed) {
   std::vector<std::size_t> ends = allowed_ends(proposed, search.borders, search.kinds);
@@ -520,7 +537,8 @@ bool Planner::improves(Search& search, const std::vector<std::size_t>& proposed)
 // Groupings that close a bucket once it holds a share of all bytes: where launching costs more than
 // the relaxed problem knows.
 void Planner::try_even_groupings(Search& search) {
-  for (const std::int64_t buckets : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32}) {
+  for (const std::int64_t buckets : {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128}) {
+    if (buckets > std::ssize(search.borders)) break;
     std::vector<std::size_t> ends;
     Bytes open{};
     const std::vector<schedule::OwedGradient>& gradients = search.kinds.gradients;
@@ -552,6 +570,7 @@ void Planner::try_all_groupings(Search& search) {
 void Planner::climb(Search& search) {
   auto climbs = std::clamp<std::size_t>(kSimulatedWork / program_.ops.size(), kClimbs, 400);
   if (search.evaluator != nullptr) climbs = static_cast<std::size_t>(evaluations(search.spec));
+  if (search.spec.decisions.gathers) climbs = std::min<std::size_t>(climbs, kBlockClimbs);
   const std::size_t most = search.tried.size() + climbs;
   for (bool better = true; better && search.tried.size() < most;) {
     better = false;
@@ -573,7 +592,7 @@ void Planner::climb(Search& search) {
 // lower bound thinks of, unless one of them is as good as the bound. Launches are only held back where that pays.
 schedule::Schedule Planner::search_on(const Search& search) {
   Evaluator& evaluator = *search.evaluator;
-  const bool few = search.kinds.gradients.size() <= kFewGradients;
+  const bool few = is_small(search);
   std::vector<Placed> starts;
   for (const auto& [ends, step_ns] : search.tried) {
     starts.push_back({search.choices(ends), Duration(step_ns)});
@@ -691,12 +710,11 @@ schedule::PolicyResult Planner::merge_by_times(const schedule::Policy& spec) con
       program_, allowed_ends(ends, schedule::borders_of(program_, kinds, spec), kinds), spec);
 }
 
-schedule::PolicyResult Planner::solve_exact(const schedule::Policy& spec) {
+// What is to be grouped, where it may be, and by what it is weighed.
+Planner::Search Planner::search_of(const schedule::Policy& spec, schedule::BlockUnit unit) {
   Search search{.spec = spec};
   search.kinds = schedule::kinds_of(program_, spec);
-  search.borders = schedule::borders_of(program_, search.kinds, spec);
-  const GradientKinds& kinds = search.kinds;
-  PartitionProblem problem = slowest_problem(kinds.gradients);
+  search.borders = schedule::borders_of(program_, search.kinds, spec, unit);
   const schedule::Schedule any = schedule::partition(program_, search.borders, spec);
   if (schedule::placement(spec).batch <= 1) search.evaluator = evaluator_of(any, Wanted::Now);
   if (search.evaluator != nullptr) {
@@ -704,8 +722,14 @@ schedule::PolicyResult Planner::solve_exact(const schedule::Policy& spec) {
     if (choices) search.like = choices->front();
     if (!choices) search.evaluator = nullptr;
   }
-  if (spec.decisions.sharding) improves(search, search.borders);
-  const auto curves = cost_curves(reduction_of(spec, kinds));
+  return search;
+}
+
+// The optima of relaxed problems, with the ready times of nothing but compute and then of the best of them; and even groupings.
+void Planner::try_optima(Search& search) {
+  const GradientKinds& kinds = search.kinds;
+  PartitionProblem problem = slowest_problem(kinds.gradients);
+  const auto curves = cost_curves(reduction_of(search.spec, kinds));
   for (int round = 0; round < 2; ++round) {
     for (const auto& pieces : curves) {
       const auto solve = [&](PartitionProblem part, Duration free_from) {
@@ -718,7 +742,8 @@ schedule::PolicyResult Planner::solve_exact(const schedule::Policy& spec) {
     if (round == 1) break;
     if (search.evaluator != nullptr) {
       ReadyTimes ready{.of = kinds.gradients, .times = {}};
-      static_cast<void>(simulate(schedule::partition(program_, search.ends, spec), &ready));
+      static_cast<void>(
+          simulate(schedule::partition(program_, search.ends, search.spec), &ready));
       search.ready = std::move(ready.times);
     }
     problem.ready = search.ready;
@@ -730,24 +755,98 @@ schedule::PolicyResult Planner::solve_exact(const schedule::Policy& spec) {
       begin = end;
     }
   }
-  const bool few = search.kinds.gradients.size() <= kFewGradients;
-  few ? try_all_groupings(search) : try_even_groupings(search);
-  const bool gathers = spec.decisions.gathers.has_value();
-  if (search.evaluator != nullptr && !gathers) return {.schedule = search_on(search)};
-  if (!few) climb(search);
-  if (gathers) take_smallest_blocks(search);
+  is_small(search) ? try_all_groupings(search) : try_even_groupings(search);
+}
+
+schedule::PolicyResult Planner::solve_exact(const schedule::Policy& spec) {
+  Search search = search_of(spec, schedule::BlockUnit::Layer);
+  if (spec.decisions.sharding) improves(search, search.borders);
+  try_optima(search);
+  if (search.evaluator != nullptr) return {.schedule = search_on(search)};
+  if (!is_small(search)) climb(search);
   return schedule::try_partition(program_, search.ends, spec);
 }
 
-// Blocks of whole layers. Where nobody gave a limit, no more is gathered at a time than with a block for each layer.
-schedule::PolicyResult Planner::search_blocks(schedule::Policy spec) {
-  schedule::GatherLimit& limit = spec.decisions.gathers->limit;
-  const bool is_limited = limit != schedule::GatherLimit{};
-  if (!is_limited) {
-    limit.bytes = decide(unsearched(spec)).most_gathered;
+// The best blocks with this prefetch, also from those that were the best with another one.
+Planner::Blocks Planner::blocks_at(const schedule::Policy& spec, schedule::BlockUnit unit,
+                                   Effort effort, const Blocks* known) {
+  Search search = search_of(spec, unit);
+  if (known != nullptr) improves(search, known->ends);
+  if (effort == Effort::Look || is_small(search)) {
+    improves(search, search.borders);
+    try_optima(search);
   }
-  schedule::PolicyResult found = solve_exact(spec);
+  if (effort == Effort::Climb && !is_small(search)) climb(search);
+  if (effort == Effort::Climb) take_smallest_blocks(search);
+  return {.ends = std::move(search.ends),
+          .gathers = *spec.decisions.gathers,
+          .step_ns = search.step_ns};
+}
+
+// A look at further and further ahead, as long as that pays; then a climb with the best of them, and with each direction by
+// some blocks more or less. Directions of which somebody said how far stay as they are.
+Planner::Blocks Planner::seek_blocks(schedule::Policy spec, schedule::BlockUnit unit,
+                                     std::optional<Blocks> known) {
+  schedule::Gathers& gathers = *spec.decisions.gathers;
+  const schedule::Gathers asked = gathers;
+  const bool seeks_forward = asked.forward == schedule::kSearchedPrefetch;
+  const bool seeks_backward = asked.backward == schedule::kSearchedPrefetch;
+  std::optional<Blocks>& best = known;
+  const auto improves_at = [&](std::int32_t forward, std::int32_t backward, Effort effort) {
+    gathers.forward = seeks_forward ? forward : asked.forward;
+    gathers.backward = seeks_backward ? backward : asked.backward;
+    Blocks found = blocks_at(spec, unit, effort, best ? &*best : nullptr);
+    constexpr double kPays = 1 - 1e-4;
+    const bool is_better = !best || static_cast<double>(found.step_ns) <
+                                        kPays * static_cast<double>(best->step_ns);
+    if (is_better) best = std::move(found);
+    return is_better;
+  };
+  int in_vain = 0;
+  for (const std::int32_t ahead : {1, 2, 3, 5, 8, 12, 20, 32}) {
+    in_vain = improves_at(ahead, ahead, Effort::Look) ? 0 : in_vain + 1;
+    if ((!seeks_forward && !seeks_backward) || in_vain == 3) break;
+  }
+  improves_at(best->gathers.forward, best->gathers.backward, Effort::Climb);
+  const auto improves_by = [&](std::int32_t forward, std::int32_t backward) {
+    if ((forward != 0 && !seeks_forward) || (backward != 0 && !seeks_backward)) return false;
+    forward += best->gathers.forward;
+    backward += best->gathers.backward;
+    return forward >= 0 && backward >= 0 && improves_at(forward, backward, Effort::Climb);
+  };
+  constexpr int kMostRounds = 4;
+  for (int round = 0; round < kMostRounds; ++round) {
+    if (!improves_by(0, 1) && !improves_by(1, 0) && !improves_by(0, 3) && !improves_by(-1, 0) &&
+        !improves_by(0, -1)) {
+      break;
+    }
+  }
+  return *std::move(best);
+}
+
+// Blocks of whole layers, and how far ahead they are gathered where nobody said so; of whole modules where that is faster by
+// more than a little. Where nobody gave a limit, no more is gathered at a time than with a block for each layer, one ahead.
+schedule::PolicyResult Planner::search_blocks(schedule::Policy spec) {
+  const bool is_limited = spec.decisions.gathers->limit != schedule::GatherLimit{};
+  if (!is_limited) {
+    spec.decisions.gathers->limit.bytes = decide(unsearched(spec)).most_gathered;
+  }
+  const bool seeks = spec.decisions.gathers->forward == schedule::kSearchedPrefetch ||
+                     spec.decisions.gathers->backward == schedule::kSearchedPrefetch;
+  Blocks best = seek_blocks(spec, schedule::BlockUnit::Layer, std::nullopt);
+  constexpr double kFinerPays = 0.998;
+  Blocks finer = seek_blocks(spec, schedule::BlockUnit::Module, best);
+  const bool pays =
+      static_cast<double>(finer.step_ns) < kFinerPays * static_cast<double>(best.step_ns);
+  if (pays) best = std::move(finer);
+  spec.decisions.gathers = best.gathers;
+  schedule::PolicyResult found = schedule::try_partition(program_, best.ends, spec);
   if (!is_limited) found.schedule.gather_limit = {};
+  if (seeks) {
+    found.report.push_back("prefetch searched: " + std::to_string(best.gathers.forward) +
+                           " ahead in forward, " + std::to_string(best.gathers.backward) +
+                           " in backward");
+  }
   return found;
 }
 

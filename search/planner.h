@@ -132,6 +132,8 @@ class Planner {
   static constexpr std::size_t kSimulatedWork = 400'000;
   // With the evaluator: candidates times ops, so that a search takes about as long for every model.
   static constexpr std::int64_t kSearchWork = 4'000'000;
+  // Groupings of blocks in one climb: several follow each other, with one prefetch after another.
+  static constexpr std::size_t kBlockClimbs = 250;
   // Thread blocks that ctas=search tries: NCCL's choice (0), and those with which others measured (models/costs/multiprocessors.h).
   static constexpr std::array kTriedCtas = {0, 4, 8, 12, 16, 20, 24};
   // So few gradients have no more groupings than that: all are simulated.
@@ -237,6 +239,20 @@ class Planner {
   schedule::PolicyResult solve_exact(const schedule::Policy& spec);
   schedule::PolicyResult search_blocks(schedule::Policy spec);
   struct Search;
+  // Blocks that are gathered before each use, how far ahead, and the step.
+  struct Blocks {
+    std::vector<std::size_t> ends;
+    schedule::Gathers gathers;
+    std::int64_t step_ns = 0;
+  };
+  Search search_of(const schedule::Policy& spec, schedule::BlockUnit unit);
+  void try_optima(Search& search);
+  // How hard blocks are searched with one prefetch.
+  enum class Effort { Look, Climb };
+  Blocks blocks_at(const schedule::Policy& spec, schedule::BlockUnit unit, Effort effort,
+                   const Blocks* known);
+  Blocks seek_blocks(schedule::Policy spec, schedule::BlockUnit unit, std::optional<Blocks> known);
+  [[nodiscard]] static bool is_small(const Search& search);
   schedule::Schedule search_on(const Search& search);
   std::int64_t step_of(const Search& search, const std::vector<std::size_t>& ends,
                        ReadyTimes& ready);

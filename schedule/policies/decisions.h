@@ -121,10 +121,15 @@ struct ScaleDecision {
   friend bool operator==(const ScaleDecision&, const ScaleDecision&) = default;
 };
 
+// How far ahead of their use parameters are gathered where nobody said so: one block, or what the search of the blocks finds
+// best. A policy that is parsed or joined has a number or kSearchedPrefetch.
+inline constexpr std::int32_t kUsualPrefetch = -2;
+inline constexpr std::int32_t kSearchedPrefetch = -1;
+
 // Parameters are gathered before each use (ParameterSync::EachUse).
 struct Gathers {
-  std::int32_t forward = 1;  // how many blocks ahead of their use
-  std::int32_t backward = 1;
+  std::int32_t forward = kUsualPrefetch;  // how many blocks ahead of their use
+  std::int32_t backward = kUsualPrefetch;
   GatherLimit limit = {};        // the most that is gathered at a time
   Choice reshard = Choice::Yes;  // between forward and backward
   friend bool operator==(const Gathers&, const Gathers&) = default;

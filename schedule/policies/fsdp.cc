@@ -457,7 +457,10 @@ using typed::Typed;
 
 constexpr std::int32_t kMostBlocks = 1 << 16;
 
+constexpr std::string_view kSearchAhead = "search";
+
 std::int32_t blocks_ahead(const Typed& typed) {
+  if (typed.value == kSearchAhead) return kSearchedPrefetch;
   return static_cast<std::int32_t>(typed::number(typed, kMostBlocks, 0));
 }
 
@@ -492,25 +495,42 @@ PolicyOption blocks_option() {
           true};
 }
 
-// `prefetch` is both directions at once and printed as these.
+bool both_are_searched(const Decisions& decisions) {
+  const Gathers gathers = gathers_of(decisions);
+  return gathers.forward == kSearchedPrefetch && gathers.backward == kSearchedPrefetch;
+}
+// Of one direction; nothing where `prefetch` says it.
+std::string ahead_text(const Decisions& decisions, std::int32_t ahead) {
+  if (both_are_searched(decisions)) return "";
+  return ahead == kSearchedPrefetch ? std::string(kSearchAhead) : std::to_string(ahead);
+}
+
+// `prefetch` is both directions at once and printed as these, unless both are searched.
 std::vector<PolicyOption> prefetch_options() {
   return {
       {"prefetch", Decision::Gathers,
        [](Decisions& decisions, const Typed& typed) {
          decisions.gathers->forward = decisions.gathers->backward = blocks_ahead(typed);
        },
-       [](const Decisions&) { return std::string(); }},
+       [](const Decisions& decisions) {
+         return std::string(both_are_searched(decisions) ? kSearchAhead : "");
+       },
+       true},
       {"forward", Decision::Gathers,
        [](Decisions& decisions, const Typed& typed) {
          decisions.gathers->forward = blocks_ahead(typed);
        },
-       [](const Decisions& decisions) { return std::to_string(gathers_of(decisions).forward); },
+       [](const Decisions& decisions) {
+         return ahead_text(decisions, gathers_of(decisions).forward);
+       },
        true},
       {"backward", Decision::Gathers,
        [](Decisions& decisions, const Typed& typed) {
          decisions.gathers->backward = blocks_ahead(typed);
        },
-       [](const Decisions& decisions) { return std::to_string(gathers_of(decisions).backward); },
+       [](const Decisions& decisions) {
+         return ahead_text(decisions, gathers_of(decisions).backward);
+       },
        true}};
 }
 

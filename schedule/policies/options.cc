@@ -327,9 +327,22 @@ void drop_plain(Decisions& decisions) {
   if (decisions.placement == BucketPlacement{}) decisions.placement.reset();
 }
 
+// How far ahead parameters are gathered where nobody said so.
+void decide_prefetch(Policy& policy, std::string_view text) {
+  if (!policy.decisions.gathers) return;
+  Gathers& gathers = *policy.decisions.gathers;
+  const bool searches = is_searched(policy);
+  for (std::int32_t* const ahead : {&gathers.forward, &gathers.backward}) {
+    if (*ahead == kUsualPrefetch) *ahead = searches ? kSearchedPrefetch : 1;
+    if (*ahead != kSearchedPrefetch || searches) continue;
+    typed::fail(text, "prefetch=search goes with blocks that are searched: fsdp+exact");
+  }
+}
+
 // The whole, looked at once more.
 Policy finished(Policy policy, std::string_view text, const std::vector<std::string_view>& keys) {
   check_options(policy, text, keys);
+  decide_prefetch(policy, text);
   drop_plain(policy.decisions);
   if (const auto reason = cannot_combine(policy)) typed::fail(text, *reason);
   return policy;

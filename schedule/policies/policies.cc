@@ -470,17 +470,18 @@ GradientKinds kinds_of(const Program& program, const Policy& policy) {
 }
 
 std::vector<std::size_t> borders_of(const Program& program, const GradientKinds& kinds,
-                                    const Policy& policy) {
+                                    const Policy& policy, BlockUnit unit) {
   const IdTable<TensorId, TensorId> parameter = parameters_of(program);
-  const auto layer = [&](std::size_t i) {
+  const auto unit_of = [&](std::size_t i) {
     const TensorId gradient = kinds.gradients[i].tensor;
     const TensorId updated = parameter.at(gradient);
-    return layer_of(program.tensor(updated.value < 0 ? gradient : updated).name);
+    const std::string_view name = program.tensor(updated.value < 0 ? gradient : updated).name;
+    return unit == BlockUnit::Layer ? layer_of(name) : name.substr(0, name.rfind('.'));
   };
   std::vector<std::size_t> borders;
   for (std::size_t end = 1; end <= kinds.gradients.size(); ++end) {
     const bool ends_kind = std::ranges::binary_search(kinds.ends, end);
-    if (ends_kind || !policy.decisions.gathers || layer(end - 1) != layer(end)) {
+    if (ends_kind || !policy.decisions.gathers || unit_of(end - 1) != unit_of(end)) {
       borders.push_back(end);
     }
   }

@@ -188,10 +188,11 @@ struct GradientKinds {
 };
 // REQUIRES: of sharded updates, apply_policy would not refuse the Program.
 GradientKinds kinds_of(const Program& program, const Policy& policy = {});
-// Where a block of the policy's may end, as exclusive ends of kinds_of(): before uses of parameters are gathered those of
-// whole layers, as a module is a framework's unit; otherwise behind any gradient.
+// Where a block of the policy's may end, as exclusive ends of kinds_of(): before uses of parameters are gathered behind whole
+// layers, or whole modules, which are a framework's units; otherwise behind any gradient.
+enum class BlockUnit { Layer, Module };
 std::vector<std::size_t> borders_of(const Program& program, const GradientKinds& kinds,
-                                    const Policy& policy);
+                                    const Policy& policy, BlockUnit unit = BlockUnit::Layer);
 
 // The Schedule with these buckets in place of the policy's, launched as they become ready: ends are exclusive and rise
 // to the number of gradients, which stand as kinds_of() has them. Throws InputError where a bucket would hold two kinds.
