@@ -181,10 +181,11 @@ class Chain {
       for (std::size_t end = begin + 1; end <= n_; ++end) {
         tail = std::max(tail, problem.gradients[end - 1].tail);
         Pair& made = pair(begin, end);
-        const auto& [isolated, queued, left] = travel_of(made);
+        const auto& [isolated, queued, left, behind_all] = travel_of(made);
         made.tail = tail;
         made.least = std::max(0.0, std::min(isolated, queued) - kRounding);
         made.least_loss = made.least * (1 - best_rate(made, made.least));
+        made.extra = problem.enqueue + behind_all;
         made.is_steady = exact_ ? isolated == queued : begin == 0 || isolated >= queued;
       }
     }
@@ -194,7 +195,7 @@ class Chain {
       throw_if_interrupted();
       for (std::size_t end = begin + 1; end <= n_; ++end) {
         Pair& made = pair(begin, end);
-        rest_[begin] = std::min(rest_[begin], rest_[end] + made.least_loss + problem.enqueue);
+        rest_[begin] = std::min(rest_[begin], rest_[end] + made.least_loss + made.extra);
         if (made.is_steady) made.from_ready = behind({}, made, begin, ready_of(end));
       }
     }
@@ -205,7 +206,7 @@ class Chain {
   // What is surely enough beside compute: one bucket behind all of it.
   [[nodiscard]] double one_bucket() const {
     const ClockProblem::Travel& all = problem_.travels[pair_index(0, n_)];
-    return std::max(all.isolated, all.queued) + problem_.enqueue + 2 * kRounding;
+    return std::max(all.isolated, all.queued) + all.behind + problem_.enqueue + 2 * kRounding;
   }
   // The least position at which the last bucket of any grouping ends.
   double least_end() {
@@ -233,7 +234,7 @@ class Chain {
         const double later = static_cast<double>(n_ - end) * problem_.enqueue;
         if (ready + bucket.tail > most + later) break;
         if (bucket.is_steady && bucket.from_ready.lo + bucket.tail > most + later) continue;
-        if (least_[begin] + bucket.least_loss + rest_[end] > limit) continue;
+        if (least_[begin] + bucket.least_loss + bucket.extra + rest_[end] > limit) continue;
         extend(begin, end, most, limit);
       }
       work_ += made_.size();
@@ -273,6 +274,7 @@ class Chain {
     double tail = 0;
     double least = 0;        // time
     double least_loss = 0;   // wherever it begins
+    double extra = 0;        // lost besides
     bool is_steady = false;  // it is taken to last as long behind any pause
     Label from_ready = {};   // then: if it begins when it is ready
   };
@@ -338,7 +340,7 @@ class Chain {
     std::optional<std::size_t>
         idle;  // of the labels that end before it is ready: that of the least loss
     for (std::size_t i = 0; i < front.size(); ++i) {
-      if (front[i].loss + bucket.least_loss + problem_.enqueue > enough) continue;
+      if (front[i].loss + bucket.least_loss + bucket.extra > enough) continue;
       if (bucket.is_steady && front[i].hi - problem_.enqueue <= ready) {
         if (!idle || front[i].loss < front[*idle].loss) idle = i;
       } else if (exact_ || bucket.is_steady) {
@@ -358,14 +360,14 @@ class Chain {
     if (exact_) return exact(before, bucket, begin, ready);
     const double start = std::max(before.lo - problem_.enqueue, ready);
     const double end = start + bucket.least - bucket.least_loss;
-    return {.lo = end, .hi = end, .loss = before.loss + bucket.least_loss + problem_.enqueue};
+    return {.lo = end, .hi = end, .loss = before.loss + bucket.least_loss + bucket.extra};
   }
 
   // It begins as soon as it can, at a position between two.
   Label exact(const Label& before, const Pair& bucket, std::size_t begin, double ready) const {
     const auto time_at = [&](double end) {
       const double pause = std::max(0.0, ready - end);
-      const auto& [isolated, queued, left] = travel_of(bucket);
+      const auto& [isolated, queued, left, behind_all] = travel_of(bucket);
       return isolated < queued ? std::max(isolated, queued - pause)
                                : std::min(isolated, queued + pause);
     };
@@ -389,7 +391,7 @@ class Chain {
       gain = stretches_.best(rate) * stretches_.time(from, last, rate) -
              (last.position - from.position);
     }
-    label.loss += std::max(bucket.least_loss, loss - gain);
+    label.loss += std::max(bucket.least_loss, loss - gain) + bucket.extra;
     label.hi = stretches_.advance(last, longest, rate).position;
     // Every op ends at a whole ns.
     label.lo =
@@ -403,7 +405,7 @@ class Chain {
                    const Add& add) const {
     const double ended = before.lo - problem_.enqueue;
     const double start = std::max(ended, ready);
-    const auto& [isolated, queued, left] = travel_of(bucket);
+    const auto& [isolated, queued, left, behind_all] = travel_of(bucket);
     double longest = std::min(isolated, queued);
     if (begin > 0 && isolated < queued)
       longest = std::max(isolated, queued - std::max(0.0, ready - ended));
@@ -416,7 +418,7 @@ class Chain {
       const double shorter = std::max(bucket.least, longest - range * (part + 1) / parts);
       const double end = start + pause + time * best_rate(bucket, time);
       const double loss = shorter * (1 - best_rate(bucket, shorter));
-      add({.lo = end, .hi = end, .loss = before.loss + loss + problem_.enqueue});
+      add({.lo = end, .hi = end, .loss = before.loss + loss + bucket.extra});
     }
   }
 

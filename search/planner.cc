@@ -336,26 +336,37 @@ std::optional<std::string> Planner::refusal_of(const schedule::Policy& spec) con
   return owes_two_ ? std::optional<std::string>(kOneReduction) : std::nullopt;
 }
 
+// Pipelines, several micro-steps and gathers before each use have only the bound of an evaluator.
+bool Planner::is_relaxed(const schedule::Schedule& schedule) const {
+  return one_curve_ && schedule.merge.micro_steps == 1 && schedule.gathers.empty();
+}
+
 bool Planner::is_bounded(const schedule::Schedule& schedule) const {
-  if (!one_curve_ || schedule.merge.micro_steps != 1 || schedule.buckets.empty()) return false;
+  if (owes_two_ || schedule.buckets.empty()) return false;
   if (!schedule.collectives.empty()) return false;  // its compute counts them as they stand
-  if (!schedule.gathers.empty()) return false;
   const schedule::Collective collective = schedule.buckets.front().collective;
-  if (collective != schedule::Collective::AllReduce && kinds_.size() > 1) return false;
-  std::size_t next = 0;  // in gradient-ready order
+  const bool is_alike = kinds_.size() == 1 || program_.stages > 1;
+  if (!is_relaxed(schedule) && (!is_alike || !schedule.frozen.empty())) return false;
+  if (collective != schedule::Collective::AllReduce && !is_alike) return false;
+  if (program_.stages > 1 && collective != schedule::Collective::AllReduce) return false;
+  std::map<std::int32_t, std::size_t> next;  // in gradient-ready order, of each stage
+  std::size_t count = 0;
   for (const schedule::Bucket& bucket : schedule.buckets) {
     if (bucket.collective != collective || bucket.replicas) return false;
     if (bucket.stream != schedule.buckets.front().stream) return false;
-    const std::size_t end = next + bucket.gradients.size();
     for (const schedule::Slice& slice : bucket.gradients) {
       const std::size_t at = position_.at(slice.tensor);
-      if (at >= owed_.size() || (kinds_.size() == 1 && (at < next || at >= end))) return false;
+      if (at >= owed_.size()) return false;
       const bool whole = slice.first == 0 && (slice.count == 0 || slice.count == owed_[at].numel);
       if (!whole) return false;
+      ++count;
+      if (!is_alike || program_.stages > 1) continue;
+      // Within one bucket in any order.
+      if (at < next[0] || at >= next[0] + bucket.gradients.size()) return false;
     }
-    next = end;
+    next[0] += bucket.gradients.size();
   }
-  return next == owed_.size();
+  return count == owed_.size();
 }
 
 Bound checked_bound(Duration bound, const Candidate& found) {
@@ -884,12 +895,12 @@ Duration Planner::one_of_each_kind(const PartitionProblem& problem, const Linear
 
 Bound Planner::lower_bound(const Candidate& found) {
   StepBound bound;
-  if (!found.sharded()) {
+  if (!found.sharded() && is_relaxed(found.schedule)) {
     if (!relaxed_) relaxed_ = relaxed_bound();
     bound = {.step = *relaxed_, .kind = "whole gradients on one stream"};
     if (kinds_.size() == 1) bound.kind = "whole gradients in consecutive buckets on one stream";
   }
-  if (kinds_.size() == 1) {
+  if (kinds_.size() == 1 || program_.stages > 1) {
     Evaluator* evaluator = evaluator_of(found.schedule, Wanted::Now);
     const auto choices =
         evaluator == nullptr ? std::nullopt : evaluator->model.choices_of(found.schedule);

@@ -168,15 +168,14 @@ class Planner {
   [[nodiscard]] schedule::ScheduledProgram verified(const schedule::Schedule& schedule) const;
 
   // Whether the lower bound is one for this Schedule: whole gradients, each reduced once per step,
-  // in groups of one size and on one stream, parameters gathered once if at all; one micro-step, no pipeline. Where all gradients are of one kind: in buckets
-  // that are consecutive in gradient-ready order and launched in it.
+  // in groups of one size and on one stream. Where all gradients are of one kind: in buckets that are consecutive in gradient-ready order and launched in it. Of several kinds only all-reduces of one micro-step, and those of a pipeline's stages.
   [[nodiscard]] bool is_bounded(const schedule::Schedule& schedule) const;
 
   // When each owed gradient is ready on its slowest rank where nothing but compute runs, from the start of the step; in the order
   // of owed_gradients(program()).
   [[nodiscard]] std::vector<Duration> ready_alone() const { return slowest_problem(owed_).ready; }
 
-  // Of schedules of the candidate's kind. REQUIRES: it is bounded.
+  // Of schedules of the candidate's kind; none where nothing is known of it. REQUIRES: it is bounded.
   Bound lower_bound(const Candidate& found);
 
   [[nodiscard]] const schedule::Program& program() const { return program_; }
@@ -197,6 +196,7 @@ class Planner {
       const models::CollectiveTable& table) const;
   [[nodiscard]] Duration one_of_each_kind(const PartitionProblem& problem,
                                           const LinearPiece& line) const;
+  [[nodiscard]] bool is_relaxed(const schedule::Schedule& schedule) const;
   [[nodiscard]] Duration shortest_reader(Rank rank) const;
   [[nodiscard]] Duration relaxed_bound() const;
   [[nodiscard]] schedule::PolicyResult decide(const schedule::Policy& spec) const;

@@ -12,16 +12,28 @@
 // no earlier, in one op at best. Gathers in the next forward begin with the step, last bucket first or in whatever order
 // they are needed: once all that holds gradients from g on has arrived, what reads the last parameter of these must
 // still follow, whatever their order was. By as much as compute stands still for them, the clock is ahead of it ever after, and
-// of what the reductions wait for: both bounds add up, and the compute counts once. Gathers behind updates begin behind backward.
+// of what the reductions wait for: both bounds add up, and the compute counts once. Gathers behind updates begin behind backward
+// and behind all reductions: each bucket's gather adds to what forward, backward and the reductions take.
+//
+// With micro-steps the ops of all of them are compute. Where each reduces, every one is a problem of its own, behind the one
+// before. Parameters that are gathered before each use have a bound by sums (gather_bound.h).
+//
+// A pipeline is played (relaxed_step), with hosts that are free, transfers that take nothing from compute, and gradients that
+// travel one by one at a rate at which no bucket is faster, each as soon as it is ready; the last of each stage with the
+// start-up of a line a + b x under the times of all buckets. Take any buckets, and instead of each its gradients one by one:
+// they begin no later, and end a ns earlier at least. Nothing then starts later, so no placement is faster. The best line counts.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 
+#include "base/interruption.h"
 #include "search/clock_bound.h"
+#include "search/gather_bound.h"
 #include "search/step_data.h"
 #include "search/step_model.h"
-#include "sim/rates.h"
+#include "search/step_writer.h"
 
 namespace dovetail::search {
 namespace {
@@ -34,15 +46,21 @@ constexpr double kAhead = 0.97;
 
 double ns(Duration duration) { return static_cast<double>(duration.count()); }
 
-// Buckets in gradient order, whole gradients, on one stream.
-bool is_in_line(std::span<const BucketChoice> choices) {
-  std::int32_t next = 0;
+// Buckets of each role in gradient order, whole gradients, on one stream.
+bool is_in_line(const StepData& data, std::span<const BucketChoice> choices) {
+  std::vector<std::int32_t> next(data.roles.size(), -1);
   for (const BucketChoice& choice : choices) {
-    if (choice.begin != next || choice.stream != choices.front().stream || choice.skip > 0 ||
+    const std::int32_t role = data.role_of[static_cast<std::size_t>(choice.begin)];
+    std::int32_t& begin = next[static_cast<std::size_t>(role)];
+    if (begin < 0) {
+      begin = static_cast<std::int32_t>(std::ranges::find(data.role_of, role) -
+                                        data.role_of.begin());
+    }
+    if (choice.begin != begin || choice.stream != choices.front().stream || choice.skip > 0 ||
         choice.take > 0) {
       return false;
     }
-    next = choice.end;
+    begin = choice.end;
   }
   return true;
 }
@@ -59,9 +77,30 @@ class StepProblem {
 
   // What one rank is bound by; the reductions first.
   [[nodiscard]] std::vector<ClockProblem> of_lane(std::size_t lane) const {
-    std::vector<ClockProblem> problems = {reductions(lane)};
+    std::vector<ClockProblem> problems;
+    for (const ReducingStep& step : data_.reducing) problems.push_back(reductions(step, lane));
     if (data_.sharding) problems.push_back(gathers(problems.front(), lane));
     return problems;
+  }
+
+  // Where parameters are gathered behind updates: reductions alone, in forward and backward, with the gather of each bucket
+  // behind all. REQUIRES: one micro-step is reduced.
+  [[nodiscard]] ClockProblem gathered_behind(std::size_t lane) const {
+    ClockProblem problem = reductions(data_.reducing.back(), lane);
+    const auto ops = static_cast<std::size_t>(data_.sharding->updates.front().before_op);
+    problem.compute.clear();
+    for (std::size_t op = 0; op < ops; ++op)
+      problem.compute.push_back({time_of(op, lane), data_.ops[op].kernel});
+    for (ClockProblem::Gradient& gradient : problem.gradients) gradient.tail = 0;
+    for (std::int32_t end = 1; end <= data_.count(); ++end) {
+      for (std::int32_t begin = 0; begin < end; ++begin) {
+        const models::CollectiveTime gather = data_.gather({.begin = begin, .end = end}).time;
+        const auto at = pair_index(static_cast<std::size_t>(begin), static_cast<std::size_t>(end));
+        problem.travels[at].behind =
+            std::max(0.0, ns(std::min(gather.isolated, gather.back_to_back)) - 1);
+      }
+    }
+    return problem;
   }
 
   [[nodiscard]] static double compute(const ClockProblem& problem) {
@@ -74,7 +113,7 @@ class StepProblem {
   // transfers on it.
   [[nodiscard]] bool is_exact() const {
     const models::Contention contention = data_.costs.contention(Rank{0});
-    return lanes() == 1 && !data_.sharding && !data_.inline_host() && !kind_.is_inline &&
+    return lanes() == 1 && !data_.sharding && data_.reducing.size() == 1 && !data_.inline_host() && !kind_.is_inline &&
            !data_.scales_before && !data_.scales_after && data_.own.empty() &&
            std::ranges::all_of(kAllOf<models::KernelClass>,
                                [&](models::KernelClass kernel) {
@@ -99,9 +138,8 @@ class StepProblem {
     return data_.ops[op].own ? 0 : static_cast<double>(data_.work[op * lanes() + lane].ns());
   }
 
-  [[nodiscard]] ClockProblem reductions(std::size_t lane) const {
+  [[nodiscard]] ClockProblem reductions(const ReducingStep& step, std::size_t lane) const {
     ClockProblem problem;
-    const ReducingStep& step = data_.reducing.back();
     const std::int32_t after_backward = step.after_backward.front();
     std::vector<double> begins;  // of each op, and of what is behind all
     double now = 0;
@@ -126,7 +164,7 @@ class StepProblem {
       return begins[std::min(data_.ops.size(), static_cast<std::size_t>(op))];
     };
     problem.waits_from = begin_of(after_backward);
-    const std::vector<double> behind = data_.sharding ? updates(lane) : std::vector<double>();
+    const std::vector<double> behind = data_.sharding ? least_updates(data_, lane) : std::vector<double>();
     // The wake-up behind its wait.
     const double wake_up = data_.inline_host() && !kind_.is_inline ? ns(data_.costs.host.event) : 0;
     for (std::size_t g = 0; g < data_.gradients.size(); ++g) {
@@ -154,7 +192,7 @@ class StepProblem {
     for (std::int32_t end = 1; end <= data_.count(); ++end) {
       for (std::int32_t begin = 0; begin < end; ++begin) {
         const sim::TransferCost cost = data_.travel({.begin = begin, .end = end});
-        problem.travels.push_back(travel(contention(lane), cost));
+        problem.travels.push_back(travel_beside(contention(lane), cost));
         problem.traffic = std::max(problem.traffic, cost.gpu.memory);
       }
     }
@@ -185,30 +223,10 @@ class StepProblem {
     for (std::int32_t end = 1; end <= count; ++end) {
       for (std::int32_t begin = 0; begin < end; ++begin) {
         problem.travels.push_back(
-            travel(contention(lane), data_.gather({.begin = count - end, .end = count - begin})));
+            travel_beside(contention(lane), data_.gather({.begin = count - end, .end = count - begin})));
       }
     }
     return problem;
-  }
-
-  // The update of these gradients in one op.
-  [[nodiscard]] double update(std::int32_t begin, std::int32_t end, std::size_t lane) const {
-    const schedule::Op op = data_.update_of({.begin = begin, .end = end});
-    return ns(data_.costs.op(op, Rank{static_cast<std::int32_t>(lane)}));
-  }
-  // Of all from each gradient on: in one op, or each alone, where that is measured to be less.
-  [[nodiscard]] std::vector<double> updates(std::size_t lane) const {
-    const std::int32_t count = data_.count();
-    std::vector<double> least;
-    double apart = 0;
-    for (std::int32_t g = count; g-- > 0;) {
-      apart += update(g, g + 1, lane);
-      const double rounding = count;  // of each part
-      least.push_back(std::max(0.0, std::min(apart, update(g, count, lane)) - rounding) +
-                      static_cast<double>(data_.launch_gap()));
-    }
-    std::ranges::reverse(least);
-    return least;
   }
 
   // One over so many bytes, no longer than several over parts of them.
@@ -219,29 +237,88 @@ class StepProblem {
            static_cast<double>(data_.launch_gap());
   }
 
-  [[nodiscard]] static ClockProblem::Travel travel(models::Contention contention,
-                                                   const sim::TransferCost& cost) {
-    ClockProblem::Travel travel{.isolated = ns(cost.time.isolated),
-                                .queued = ns(cost.time.back_to_back)};
-    if (contention.none()) return travel;
-    // What the processor is taken for depends on how long it lasts; its rate is rounded with it.
-    const double rounding =
-        contention.collective_cpu > Duration{} ? 1.0 / static_cast<double>(sim::kFullRate) : 0;
-    contention.collective_cpu = {};
-    sim::Taken taken;
-    taken.add(contention, {.gpu = cost.gpu});
-    for (const models::KernelClass kernel :
-         {models::KernelClass::Gemm, models::KernelClass::Memory, models::KernelClass::Other}) {
-      const auto rate = static_cast<double>(sim::whole_rate(taken.left(kernel)));
-      travel.left[static_cast<std::size_t>(kernel)] =
-          std::min(1.0, rate / static_cast<double>(sim::kFullRate) + rounding);
-    }
-    return travel;
-  }
-
   const StepData& data_;
   BoundKind kind_;
 };
+
+// No placement of a pipeline is faster than this, for one line under the times of all buckets.
+Duration relaxed_step(const StepData& data, const models::LinearPiece& line, bool waits_at_end) {
+  StepData free = data;
+  free.relaxed = line;
+  free.costs.host = {.kind = models::HostModel::Kind::Async,
+                     .launch_gap = Duration(data.launch_gap())};
+  free.costs.contention_by_class.clear();
+  free.costs.links.clear();
+  free.scales_before = free.scales_after = false;
+  for (StepOp& op : free.ops) op.issue = 0;
+  for (OwnCollective& own : free.own) {
+    models::CollectiveTime& time = own.cost.time;
+    time.isolated = time.back_to_back = std::min(time.isolated, time.back_to_back);
+    own.cost.latency = {};
+    own.cost.loads = {};
+    own.cost.gpu = {};
+  }
+  Choices choices;
+  for (std::int32_t g = 0; g < data.count(); ++g) {
+    choices.push_back({.begin = g, .end = g + 1});
+    if (waits_at_end) choices.back().wait = WaitPoint::EndOfBackward;
+  }
+  return StepWriter(free).steady_step(choices);
+}
+
+// Over few of the lines, from the flattest to the steepest.
+Duration relaxed_bound(const StepData& data, const TravelLines& reductions, bool waits_at_end) {
+  constexpr std::size_t kMostLines = 6;
+  const std::vector<models::LinearPiece>& lines = reductions.lines;
+  const std::size_t apart = (lines.size() + kMostLines - 1) / kMostLines;
+  Duration best{};
+  for (std::size_t i = 0; i < lines.size(); i += apart) {
+    throw_if_interrupted();
+    best = std::max(best, relaxed_step(data, lines[i], waits_at_end));
+  }
+  return best - Duration(1);
+}
+
+// Transfers alone, one behind another in the best buckets, each when its gradients are ready where nothing holds up compute,
+// and what must follow the last of them. The problems' transfers follow each other.
+double transfers_alone(std::span<const ClockProblem> problems) {
+  constexpr double kRounding = 1;  // of each transfer
+  double from = 0;
+  double step = 0;
+  for (const ClockProblem& problem : problems) {
+    const std::size_t count = problem.gradients.size();
+    std::vector<double> ends(count + 1, std::numeric_limits<double>::max());
+    ends[0] = from;
+    for (std::size_t end = 1; end <= count; ++end) {
+      for (std::size_t begin = 0; begin < end; ++begin) {
+        const ClockProblem::Travel& travel = problem.travels[pair_index(begin, end)];
+        const double time = std::max(0.0, std::min(travel.isolated, travel.queued) - kRounding);
+        const double starts = std::max(ends[begin], problem.gradients[end - 1].ready);
+        ends[end] = std::min(ends[end], starts + time);
+      }
+    }
+    from = ends.back();
+    step = std::max(step, from + problem.gradients.back().tail);
+  }
+  return step;
+}
+
+std::string kind_text(const StepData& data, const BoundKind& kind) {
+  std::string text = "whole gradients in consecutive buckets";
+  if (kind.waits_at_end) text += ", waited for at the end of backward,";
+  if (kind.is_copied && kind.waits_at_end) {
+    text = "whole gradients in consecutive buckets, copied and waited for at the end of backward,";
+  }
+  if (data.gathers_each_use()) {
+    return text + " on one stream, with at most " +
+           to_string(data.parameters(kind.most_gathered)) + " of parameters gathered at a time";
+  }
+  if (data.sharding) {
+    text += std::string(", reduce-scattered, and gathered ") +
+            (is_next_forward(data) ? "in the next forward," : "behind their updates,");
+  }
+  return text + " on one stream";
+}
 
 }  // namespace
 
@@ -249,17 +326,25 @@ std::optional<BoundKind> StepModel::bound_kind(std::span<const BucketChoice> cho
                                                Duration step) const {
   const StepData& data = *data_;
   constexpr std::size_t kMostGradients = 1500;  // the bound grows with their square
-  if (data.roles.size() > 1 || data.reducing.size() > 1 || data.gathers_each_use() ||
-      data.gradients.size() > kMostGradients || !is_in_line(choices)) {
-    return std::nullopt;
-  }
+  if (data.gradients.size() > kMostGradients || !is_in_line(data, choices)) return std::nullopt;
   const auto all = [&](const auto& is_so) { return std::ranges::all_of(choices, is_so); };
+  const auto is_copied = [](const BucketChoice& choice) { return choice.mode == BucketMode::Copy; };
   BoundKind kind{.is_inline = choices.front().stream == kInline};
+  if (data.gathers_each_use()) {
+    if (kind.is_inline) return std::nullopt;
+    kind.is_copied = all(is_copied);
+    kind.most_gathered = search::most_gathered(data, choices);
+    for (const BucketChoice& choice : choices) {
+      kind.reshards = kind.reshards || choice.gather.backward;
+      kind.shares_stream = kind.shares_stream && choice.gather.stream == choice.stream;
+    }
+    return kind;
+  }
   kind.waits_at_end = !data.sharding && all([](const BucketChoice& choice) {
     return choice.wait == WaitPoint::EndOfBackward;
   });
-  kind.is_copied = kind.waits_at_end &&
-                   all([](const BucketChoice& choice) { return choice.mode == BucketMode::Copy; });
+  if (data.roles.size() > 1) return kind;
+  kind.is_copied = kind.waits_at_end && all(is_copied);
   const StepProblem problem(data, kind);
   kind.is_when_ready =
       problem.is_exact() && problem.host_step(choices.size()) < kAhead * ns(step) &&
@@ -271,26 +356,26 @@ std::optional<BoundKind> StepModel::bound_kind(std::span<const BucketChoice> cho
 
 StepBound StepModel::lower_bound(const BoundKind& kind, Duration known) const {
   const StepData& data = *data_;
-  const StepProblem step(data, kind);
-  const auto schedules = [](const std::string& which) {
-    return "whole gradients in consecutive buckets" + which + " on one stream";
-  };
-  std::string which;
-  if (kind.waits_at_end) which = ", waited for at the end of backward,";
-  if (kind.is_copied) which = ", copied and waited for at the end of backward,";
-  if (data.sharding) {
-    which = std::string(", reduce-scattered, and gathered ") +
-            (is_next_forward(data) ? "in the next forward," : "behind their updates,");
+  StepBound bound{.kind = kind_text(data, kind), .known = known};
+  if (data.gathers_each_use() || data.roles.size() > 1) {
+    std::call_once(lines_->made, [&] {
+      lines_->reductions = reduction_lines(data);
+      if (data.sharding) lines_->gathers = gather_lines(data);
+    });
+    bound.step = data.sharding ? gather_bound(data, lines_->reductions, lines_->gathers, kind)
+                               : relaxed_bound(data, lines_->reductions, kind.waits_at_end);
+    bound.step = bound.held_back = std::min(bound.step, known);
+    return bound;
   }
-  StepBound bound{.kind = schedules(which), .known = known};
+  const StepProblem step(data, kind);
   const auto take = [&](std::span<const ClockProblem> problems, Starts starts) {
     constexpr double kRounding = 1;  // the step is an average, rounded to the nearest nanosecond
     double ahead = 0;                // what gathers add that are over before the first reduction
-    if (is_next_forward(data)) {
+    if (is_next_forward(data) && problems.size() > data.reducing.size()) {
       const ClockBound gathers =
-          clock_bound(problems.subspan(1), {.starts = starts, .known = ns(known)});
+          clock_bound(problems.last(1), {.starts = starts, .known = ns(known)});
       ahead = std::max(0.0, gathers.step - StepProblem::compute(problems.front()));
-      problems = problems.first(1);
+      problems = problems.first(problems.size() - 1);
     }
     ClockBound found = clock_bound(problems, {.starts = starts, .known = ns(known) - ahead});
     bound.is_spent = bound.is_spent || found.is_spent;
@@ -304,14 +389,29 @@ StepBound StepModel::lower_bound(const BoundKind& kind, Duration known) const {
   const std::vector<ClockProblem> first = step.of_lane(0);
   take(first, Starts::Any);
   for (std::size_t lane = 1; lane < step.lanes(); ++lane) take(step.of_lane(lane), Starts::Any);
+  if (data.sharding && !is_next_forward(data) && data.reducing.size() == 1) {
+    for (std::size_t lane = 0; lane < step.lanes(); ++lane) {
+      const ClockProblem problem = step.gathered_behind(lane);
+      take(std::span(&problem, 1), Starts::Any);
+    }
+  }
+  // The gathers of the next forward begin with the step, before all reductions.
+  const auto take_alone = [&](std::vector<ClockProblem> problems) {
+    if (is_next_forward(data))
+      std::rotate(problems.begin(), std::prev(problems.end()), problems.end());
+    const double alone = transfers_alone(problems);
+    bound.step = std::max(bound.step, std::min(known, Duration(static_cast<std::int64_t>(alone))));
+  };
+  take_alone(first);
+  for (std::size_t lane = 1; lane < step.lanes(); ++lane) take_alone(step.of_lane(lane));
   bound.held_back = bound.step;
   const bool is_free = first.front().traffic <= 1.0 / 2;
   if (kind.is_when_ready && is_free && take(first, Starts::WhenReady)) {
     const bool are_all_ahead = step.host_step(data.gradients.size()) < kAhead * ns(bound.step);
-    bound.kind =
-        schedules(", launched when ready" +
-                  std::string(kind.waits_at_end ? " and waited for at the end of backward" : "") +
-                  (are_all_ahead ? "," : " by hosts that keep ahead,"));
+    const std::string one_stream = " on one stream";
+    std::string text = "whole gradients in consecutive buckets, launched when ready";
+    if (kind.waits_at_end) text += " and waited for at the end of backward";
+    bound.kind = text + (are_all_ahead ? "," : " by hosts that keep ahead,") + one_stream;
   }
   return bound;
 }

@@ -140,6 +140,8 @@ struct StepData {
   std::vector<std::int64_t> spaced_sum;  // the same, each with the space behind it
   std::vector<ReducingStep> reducing;    // in order
   std::optional<Sharding> sharding;      // where gradients are reduce-scattered
+  // Instead of what reductions cost: a rate, and a start-up of the last of each role (relaxed_step).
+  std::optional<models::LinearPiece> relaxed;
 
   [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(gradients.size()); }
   [[nodiscard]] std::int64_t spaced(std::int64_t size) const {

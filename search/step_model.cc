@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/interruption.h"
+#include "search/gather_bound.h"
 #include "search/step_data.h"
 #include "search/step_writer.h"
 
@@ -25,6 +26,9 @@ StepWorkspace::StepWorkspace(std::shared_ptr<const StepData> data)
 StepWorkspace::StepWorkspace(StepWorkspace&&) noexcept = default;
 StepWorkspace& StepWorkspace::operator=(StepWorkspace&&) noexcept = default;
 StepWorkspace::~StepWorkspace() = default;
+
+StepModel::StepModel(std::shared_ptr<const StepData> data)
+    : data_(std::move(data)), lines_(std::make_shared<BoundLines>()) {}
 
 StepWorkspace StepModel::workspace() const { return StepWorkspace(data_); }
 

@@ -81,6 +81,11 @@ struct BoundKind {
   bool waits_at_end = false;   // of backward,
   bool is_copied = false;      // and copies,
   bool is_when_ready = false;  // or is launched when ready, by hosts that keep ahead
+  // Of parameters that are gathered before each use: bytes of gradients whose parameters are gathered at a time, whether they
+  // are gathered again for backward, and whether gathers and reductions share a stream.
+  std::int64_t most_gathered = 0;
+  bool reshards = false;
+  bool shares_stream = true;
   friend bool operator==(const BoundKind&, const BoundKind&) = default;
 };
 
@@ -95,6 +100,7 @@ struct StepBound {
 };
 
 struct StepData;
+struct BoundLines;
 class StepWriter;
 
 // What evaluations work on. Belongs to the model that made it; one per thread.
@@ -162,8 +168,9 @@ class StepModel {
   [[nodiscard]] static const Counts& counts(const StepWorkspace& workspace);
 
  private:
-  explicit StepModel(std::shared_ptr<const StepData> data) : data_(std::move(data)) {}
+  explicit StepModel(std::shared_ptr<const StepData> data);
   std::shared_ptr<const StepData> data_;
+  std::shared_ptr<BoundLines> lines_;  // made when a bound first asks for them
 };
 
 struct StepModel::Made {

@@ -45,6 +45,14 @@ Bytes StepData::size(const BucketChoice& choice) const {
 }
 
 sim::TransferCost StepData::travel(const BucketChoice& choice) const {
+  if (relaxed) {
+    const auto end = static_cast<std::size_t>(choice.end);
+    const bool is_last = choice.end == count() || role_of[end] != role_of[end - 1];
+    const double ns = relaxed->ns_per_byte * static_cast<double>(payload(choice)) +
+                      (is_last ? relaxed->base_ns : 0);
+    const Duration time(static_cast<std::int64_t>(ns));
+    return {.time = {.isolated = time, .back_to_back = time}};
+  }
   return sim::transfer_cost(
       costs,
       sim::Message{.kind = bucket.collective, .bytes = size(choice), .max_ctas = bucket.max_ctas},
