@@ -63,7 +63,7 @@ struct ClockProblem {
     double isolated = 0;
     double queued = 0;
     std::array<double, 3> left = {1, 1, 1};  // of compute beside it, by KernelClass
-    double behind = 0;                       // time of the step behind all compute and all transfers, for this bucket
+    double behind = 0;  // time of the step behind all compute and all transfers, for this bucket
   };
 
   std::vector<Op> compute;

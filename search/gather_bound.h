@@ -1,22 +1,25 @@
 // A lower bound on the step of blocks whose parameters are gathered before each use, from sums over its phases.
 //
-// A step of one micro-step is a forward of F ns of compute that reads parameters of G bytes, and a backward of B ns that reads
-// them again. Nothing of a step travels before the compute of the step before is over. With the least time t(x) of transfers
-// of x bytes, of which the compute beside goes on at the rate r at best (TravelLines):
+// Nothing of a step travels before the compute of the step before is over. Forward and backward are two halves, whose ops
+// first read parameters at stops; at most M bytes are gathered at a time. With the least time t(x) of transfers of x bytes and what
+// they take from compute, l(x) (TravelLines), an op that has read y bytes with those before it in its half begins, for any stop
+// p before it,
 //
-//   the first op waits for its own parameters, e ns; all gathers of forward are over when forward is, so it takes at least
-//     max(e + F + (1 - r) (t(G) - e), t(G) + compute behind the first reader of the block that stays)
-//   at most M bytes are gathered at a time, so where backward begins at least G - M bytes of its gathers are still to travel,
-//     and all reductions, of which that of the last gradient begins behind all backward:
-//     max(B + (1 - r) (...) + last reduction + its update, t(G - M) + reductions + an update)
+//   at p + max(compute between + l(x), t(x))     x = y - bytes released at p - M
 //
-// And all transfers of a step, on one stream, take no longer than the step. A block stays from forward to backward, that of
-// the gradients that are ready first; how many those are is not known, so the bound is the least over all that fit into M:
-// a large one saves gathers in backward, but forward waits for all of it where it first reads any of it.
+// as no more than that was gathered when p began: nothing where a step begins, M where another half was before. In backward
+// reductions that are launched before its last gather can be stand before that. Backward ends behind what is left at any
+// stop of gathers and reductions, and the last reduction and its update behind the last gradient.
+//
+// And all transfers of a step, on one stream, take no longer than the step. A block stays from forward to backward, that which
+// holds the last parameter of forward. Which that is is not known, so the bound is the least over all that fit into M: a large
+// one saves gathers in backward, but forward waits for all of it where it first reads any of it.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -30,26 +33,48 @@
 
 namespace dovetail::search {
 
-// Lines a + b x, a and b not negative, under the time of every bucket of x bytes of gradients, and the most that one leaves
-// of compute beside it.
-struct TravelLines {
-  std::vector<models::LinearPiece> lines;
-  double left = 0;
-  // Of buckets that hold so many bytes together, at most `most` each.
-  [[nodiscard]] double least_time(double bytes, double most) const;
+// Buckets of about as many bytes of gradients: the least of each.
+struct TravelKnot {
+  double from = 0, to = 0;          // bytes
+  double ns = 0;                    // that one takes
+  std::array<double, 3> lost = {};  // ns of compute beside it, by KernelClass,
+  std::array<double, 3> done = {};  // and what is done there
+};
+using TravelKnots = std::vector<TravelKnot>;  // rising
+
+// What buckets up to a size cost, together.
+class TravelLines {
+ public:
+  // `most`: bytes of one bucket.
+  TravelLines(const TravelKnots& knots, double most);
+  // Of buckets that hold so many bytes together.
+  [[nodiscard]] double least_time(double bytes) const;
+  // What they take from compute at least, beside any; and beside as much of each class, where they stand alone once that is done.
+  [[nodiscard]] double least_lost(double bytes) const { return std::max(0.0, bytes) * any_lost_; }
+  [[nodiscard]] double least_lost(double bytes, const std::array<double, 3>& compute) const;
+  [[nodiscard]] std::span<const TravelKnot> knots() const { return knots_; }
+  [[nodiscard]] std::span<const models::LinearPiece> lines() const { return lines_; }
+
+ private:
+  std::span<const TravelKnot> knots_;
+  double most_ = 0;
+  std::vector<models::LinearPiece> lines_;  // a + b x, a and b not negative, under all knots
+  double rate_ = 0;                         // ns a byte, at least
+  double any_lost_ = 0;                     // the same of compute,
+  std::array<double, 3> lost_ = {}, done_ = {};
 };
 
 // A transfer beside compute, as the clock has it (clock_bound.h).
 ClockProblem::Travel travel_beside(models::Contention contention, const sim::TransferCost& cost);
 
 // Of the reductions of all buckets that there may be, and of their gathers. REQUIRES: sharding, for gathers.
-TravelLines reduction_lines(const StepData& data);
-TravelLines gather_lines(const StepData& data);
+TravelKnots reduction_knots(const StepData& data);
+TravelKnots gather_knots(const StepData& data);
 
 // Those of one StepModel, made once.
-struct BoundLines {
+struct BoundKnots {
   std::once_flag made;
-  TravelLines reductions, gathers;
+  TravelKnots reductions, gathers;
 };
 
 // Updates of all gradients from each one on: in one op, or each alone, where that is measured to be less. REQUIRES: sharding.
@@ -60,7 +85,6 @@ std::vector<double> least_updates(const StepData& data, std::size_t lane);
 std::int64_t most_gathered(const StepData& data, std::span<const BucketChoice> choices);
 
 // REQUIRES: parameters are gathered before each use, and the kind says how.
-Duration gather_bound(const StepData& data, const TravelLines& reductions,
-                      const TravelLines& gathers, const BoundKind& kind);
+Duration gather_bound(const StepData& data, const BoundKnots& knots, const BoundKind& kind);
 
 }  // namespace dovetail::search

@@ -753,8 +753,7 @@ void Planner::try_optima(Search& search) {
     if (round == 1) break;
     if (search.evaluator != nullptr) {
       ReadyTimes ready{.of = kinds.gradients, .times = {}};
-      static_cast<void>(
-          simulate(schedule::partition(program_, search.ends, search.spec), &ready));
+      static_cast<void>(simulate(schedule::partition(program_, search.ends, search.spec), &ready));
       search.ready = std::move(ready.times);
     }
     problem.ready = search.ready;
@@ -808,8 +807,8 @@ Planner::Blocks Planner::seek_blocks(schedule::Policy spec, schedule::BlockUnit 
     gathers.backward = seeks_backward ? backward : asked.backward;
     Blocks found = blocks_at(spec, unit, effort, best ? &*best : nullptr);
     constexpr double kPays = 1 - 1e-4;
-    const bool is_better = !best || static_cast<double>(found.step_ns) <
-                                        kPays * static_cast<double>(best->step_ns);
+    const bool is_better =
+        !best || static_cast<double>(found.step_ns) < kPays * static_cast<double>(best->step_ns);
     if (is_better) best = std::move(found);
     return is_better;
   };

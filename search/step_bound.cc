@@ -53,8 +53,8 @@ bool is_in_line(const StepData& data, std::span<const BucketChoice> choices) {
     const std::int32_t role = data.role_of[static_cast<std::size_t>(choice.begin)];
     std::int32_t& begin = next[static_cast<std::size_t>(role)];
     if (begin < 0) {
-      begin = static_cast<std::int32_t>(std::ranges::find(data.role_of, role) -
-                                        data.role_of.begin());
+      begin =
+          static_cast<std::int32_t>(std::ranges::find(data.role_of, role) - data.role_of.begin());
     }
     if (choice.begin != begin || choice.stream != choices.front().stream || choice.skip > 0 ||
         choice.take > 0) {
@@ -113,8 +113,8 @@ class StepProblem {
   // transfers on it.
   [[nodiscard]] bool is_exact() const {
     const models::Contention contention = data_.costs.contention(Rank{0});
-    return lanes() == 1 && !data_.sharding && data_.reducing.size() == 1 && !data_.inline_host() && !kind_.is_inline &&
-           !data_.scales_before && !data_.scales_after && data_.own.empty() &&
+    return lanes() == 1 && !data_.sharding && data_.reducing.size() == 1 && !data_.inline_host() &&
+           !kind_.is_inline && !data_.scales_before && !data_.scales_after && data_.own.empty() &&
            std::ranges::all_of(kAllOf<models::KernelClass>,
                                [&](models::KernelClass kernel) {
                                  return contention.collective_slowdown_beside(kernel) <= 1;
@@ -164,7 +164,8 @@ class StepProblem {
       return begins[std::min(data_.ops.size(), static_cast<std::size_t>(op))];
     };
     problem.waits_from = begin_of(after_backward);
-    const std::vector<double> behind = data_.sharding ? least_updates(data_, lane) : std::vector<double>();
+    const std::vector<double> behind =
+        data_.sharding ? least_updates(data_, lane) : std::vector<double>();
     // The wake-up behind its wait.
     const double wake_up = data_.inline_host() && !kind_.is_inline ? ns(data_.costs.host.event) : 0;
     for (std::size_t g = 0; g < data_.gradients.size(); ++g) {
@@ -222,8 +223,8 @@ class StepProblem {
     const std::int32_t count = data_.count();
     for (std::int32_t end = 1; end <= count; ++end) {
       for (std::int32_t begin = 0; begin < end; ++begin) {
-        problem.travels.push_back(
-            travel_beside(contention(lane), data_.gather({.begin = count - end, .end = count - begin})));
+        problem.travels.push_back(travel_beside(
+            contention(lane), data_.gather({.begin = count - end, .end = count - begin})));
       }
     }
     return problem;
@@ -269,7 +270,7 @@ Duration relaxed_step(const StepData& data, const models::LinearPiece& line, boo
 // Over few of the lines, from the flattest to the steepest.
 Duration relaxed_bound(const StepData& data, const TravelLines& reductions, bool waits_at_end) {
   constexpr std::size_t kMostLines = 6;
-  const std::vector<models::LinearPiece>& lines = reductions.lines;
+  const std::span<const models::LinearPiece> lines = reductions.lines();
   const std::size_t apart = (lines.size() + kMostLines - 1) / kMostLines;
   Duration best{};
   for (std::size_t i = 0; i < lines.size(); i += apart) {
@@ -310,8 +311,10 @@ std::string kind_text(const StepData& data, const BoundKind& kind) {
     text = "whole gradients in consecutive buckets, copied and waited for at the end of backward,";
   }
   if (data.gathers_each_use()) {
-    return text + " on one stream, with at most " +
-           to_string(data.parameters(kind.most_gathered)) + " of parameters gathered at a time";
+    return text + " on " +
+           (kind.shares_stream ? "one stream" : "one stream beside that of gathers") +
+           ", with at most " + to_string(data.parameters(kind.most_gathered)) +
+           " of parameters gathered at a time" + (kind.reshards ? "" : " and kept for backward");
   }
   if (data.sharding) {
     text += std::string(", reduce-scattered, and gathered ") +
@@ -334,9 +337,12 @@ std::optional<BoundKind> StepModel::bound_kind(std::span<const BucketChoice> cho
     if (kind.is_inline) return std::nullopt;
     kind.is_copied = all(is_copied);
     kind.most_gathered = search::most_gathered(data, choices);
+    kind.reshards =
+        choices.size() == 1;  // a block that is all begins backward and stays whatever was decided
     for (const BucketChoice& choice : choices) {
       kind.reshards = kind.reshards || choice.gather.backward;
       kind.shares_stream = kind.shares_stream && choice.gather.stream == choice.stream;
+      if (choice.gather.stream != choices.front().gather.stream) return std::nullopt;
     }
     return kind;
   }
@@ -358,12 +364,14 @@ StepBound StepModel::lower_bound(const BoundKind& kind, Duration known) const {
   const StepData& data = *data_;
   StepBound bound{.kind = kind_text(data, kind), .known = known};
   if (data.gathers_each_use() || data.roles.size() > 1) {
-    std::call_once(lines_->made, [&] {
-      lines_->reductions = reduction_lines(data);
-      if (data.sharding) lines_->gathers = gather_lines(data);
+    std::call_once(knots_->made, [&] {
+      knots_->reductions = reduction_knots(data);
+      if (data.sharding) knots_->gathers = gather_knots(data);
     });
-    bound.step = data.sharding ? gather_bound(data, lines_->reductions, lines_->gathers, kind)
-                               : relaxed_bound(data, lines_->reductions, kind.waits_at_end);
+    const double all = static_cast<double>(data.bytes_sum.back());
+    bound.step = data.sharding
+                     ? gather_bound(data, *knots_, kind)
+                     : relaxed_bound(data, TravelLines(knots_->reductions, all), kind.waits_at_end);
     bound.step = bound.held_back = std::min(bound.step, known);
     return bound;
   }

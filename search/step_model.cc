@@ -28,7 +28,7 @@ StepWorkspace& StepWorkspace::operator=(StepWorkspace&&) noexcept = default;
 StepWorkspace::~StepWorkspace() = default;
 
 StepModel::StepModel(std::shared_ptr<const StepData> data)
-    : data_(std::move(data)), lines_(std::make_shared<BoundLines>()) {}
+    : data_(std::move(data)), knots_(std::make_shared<BoundKnots>()) {}
 
 StepWorkspace StepModel::workspace() const { return StepWorkspace(data_); }
 

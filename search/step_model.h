@@ -100,7 +100,7 @@ struct StepBound {
 };
 
 struct StepData;
-struct BoundLines;
+struct BoundKnots;
 class StepWriter;
 
 // What evaluations work on. Belongs to the model that made it; one per thread.
@@ -170,7 +170,7 @@ class StepModel {
  private:
   explicit StepModel(std::shared_ptr<const StepData> data);
   std::shared_ptr<const StepData> data_;
-  std::shared_ptr<BoundLines> lines_;  // made when a bound first asks for them
+  std::shared_ptr<BoundKnots> knots_;  // made when a bound first asks for them
 };
 
 struct StepModel::Made {

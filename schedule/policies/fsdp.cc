@@ -507,31 +507,30 @@ std::string ahead_text(const Decisions& decisions, std::int32_t ahead) {
 
 // `prefetch` is both directions at once and printed as these, unless both are searched.
 std::vector<PolicyOption> prefetch_options() {
-  return {
-      {"prefetch", Decision::Gathers,
-       [](Decisions& decisions, const Typed& typed) {
-         decisions.gathers->forward = decisions.gathers->backward = blocks_ahead(typed);
-       },
-       [](const Decisions& decisions) {
-         return std::string(both_are_searched(decisions) ? kSearchAhead : "");
-       },
-       true},
-      {"forward", Decision::Gathers,
-       [](Decisions& decisions, const Typed& typed) {
-         decisions.gathers->forward = blocks_ahead(typed);
-       },
-       [](const Decisions& decisions) {
-         return ahead_text(decisions, gathers_of(decisions).forward);
-       },
-       true},
-      {"backward", Decision::Gathers,
-       [](Decisions& decisions, const Typed& typed) {
-         decisions.gathers->backward = blocks_ahead(typed);
-       },
-       [](const Decisions& decisions) {
-         return ahead_text(decisions, gathers_of(decisions).backward);
-       },
-       true}};
+  return {{"prefetch", Decision::Gathers,
+           [](Decisions& decisions, const Typed& typed) {
+             decisions.gathers->forward = decisions.gathers->backward = blocks_ahead(typed);
+           },
+           [](const Decisions& decisions) {
+             return std::string(both_are_searched(decisions) ? kSearchAhead : "");
+           },
+           true},
+          {"forward", Decision::Gathers,
+           [](Decisions& decisions, const Typed& typed) {
+             decisions.gathers->forward = blocks_ahead(typed);
+           },
+           [](const Decisions& decisions) {
+             return ahead_text(decisions, gathers_of(decisions).forward);
+           },
+           true},
+          {"backward", Decision::Gathers,
+           [](Decisions& decisions, const Typed& typed) {
+             decisions.gathers->backward = blocks_ahead(typed);
+           },
+           [](const Decisions& decisions) {
+             return ahead_text(decisions, gathers_of(decisions).backward);
+           },
+           true}};
 }
 
 // How much is gathered at a time, and for how long.
