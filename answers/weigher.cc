@@ -125,22 +125,41 @@ const schedule::Schedule& Site::frame_of(const schedule::Policy& policy) {
   return frames_.emplace(name, std::move(frame)).first->second;
 }
 
+const schedule::OwedByName& Site::travelling_with(const schedule::Policy& policy) {
+  const std::string name = schedule::to_string(policy);
+  const auto known = travelling_.find(name);
+  if (known != travelling_.end()) return known->second;
+  if (const auto refusal = planner_->refusal_of(policy))
+    throw InputError("policy " + name + ": " + *refusal);
+  return travelling_.emplace(name, schedule::OwedByName(planner_->program(), policy)).first->second;
+}
+
 search::Start Site::own_buckets(const Question& question, const schedule::Policy& policy) {
   if (job_ && (job_->zero != jobs::Zero::Nothing || job_->layout.pp > 1)) {
     throw InputError("groups: are of a job without stages that all-reduces: pp=1, zero=0");
   }
-  const schedule::Decisions& decided = policy.decisions;
-  if (decided.stages || decided.sharding || decided.gathers || schedule::needs_costs(policy)) {
+  if (schedule::needs_costs(policy)) {
     throw InputError(
-        "groups: go with a policy that all-reduces and searches nothing, such as "
-        "per-tensor:mode=copy, not " +
+        "groups: go with a policy that searches nothing, such as per-tensor:mode=copy, not " +
         schedule::to_string(policy));
   }
-  schedule::Schedule schedule = schedule::schedule_of(planner_->program(), *owed_, *question.groups,
-                                                      policy, frame_of(policy));
+  const schedule::Program& program = planner_->program();
+  const schedule::Decisions& decided = policy.decisions;
+  schedule::Schedule schedule;
+  if (decided.stages || decided.sharding || decided.gathers) {
+    schedule::Policy others = policy;  // what is decided besides groups
+    others.decisions.grouping = schedule::EachAlone{};
+    const schedule::Groups groups =
+        schedule::groups_named(program, travelling_with(others), *question.groups);
+    schedule::PolicyResult made = schedule::decide_groups(program, groups, others);
+    if (made.failure) throw InputError("groups: " + *made.failure);
+    schedule = std::move(made.schedule);
+  } else {
+    schedule = schedule::schedule_of(program, *owed_, *question.groups, policy, frame_of(policy));
+  }
   // Whole gradients, each in one bucket, reduced once: illegal only if one comes too late.
   if (const auto late =
-          schedule::late_for_a_reader(planner_->program(), owed_->all, owed_->readers, schedule)) {
+          schedule::late_for_a_reader(program, owed_->all, owed_->readers, schedule)) {
     throw InputError("groups: " + *late);
   }
   return search::NamedSchedule{"own", std::move(schedule)};

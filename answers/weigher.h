@@ -72,6 +72,7 @@ class Site {
   search::Start start_of(const Question& question);
   search::Start own_buckets(const Question& question, const schedule::Policy& policy);
   const schedule::Schedule& frame_of(const schedule::Policy& policy);
+  const schedule::OwedByName& travelling_with(const schedule::Policy& policy);
   Outcome weigh_job() const;
   Told told_to(const frameworks::Framework& target, search::Candidate& candidate);
   [[nodiscard]] std::optional<search::Bound> bound_of(const search::Candidate& candidate);
@@ -89,6 +90,7 @@ class Site {
   const predict::PublicError* error_ = nullptr;  // of steps of this subject here; null: unknown
   std::optional<Duration> now_;                  // of a recorded step (Outcome::now)
   std::map<std::string, schedule::Schedule> frames_;  // Schedules of policies without their buckets
+  std::map<std::string, schedule::OwedByName> travelling_;  // what travels with policies that shard or have stages
   std::unordered_map<std::string, std::string> remembered_;
 };
 

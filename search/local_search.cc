@@ -47,6 +47,14 @@ class Climb {
     }
   }
 
+  // The choices with their step.
+  Placed weighed(Choices choices) {
+    trial_ = std::move(choices);
+    const auto known = known_.find(trial_);
+    const Duration step = known != known_.end() ? known->second : evaluate();
+    return {trial_, step};
+  }
+
   [[nodiscard]] bool spent() const { return evaluations_ >= options_.evaluations; }
   [[nodiscard]] Placed found() const { return {current_, best_}; }
   [[nodiscard]] std::int64_t evaluations() const { return evaluations_; }
@@ -154,6 +162,39 @@ class Climb {
 
 }  // namespace
 
+namespace {
+
+// Whether they are buckets of one stage in gradient order.
+bool can_recount(const StepModel& model, const Choices& choices) {
+  std::int32_t next = 0;
+  for (const BucketChoice& choice : choices) {
+    if (choice.begin != next || choice.skip > 0 || choice.take > 0 || choice.batch) return false;
+    next = choice.end;
+  }
+  return model.stage(0) == model.stage(model.gradients() - 1) && next == model.gradients();
+}
+
+std::vector<std::size_t> ends_of(const Choices& choices) {
+  std::vector<std::size_t> ends;
+  for (const BucketChoice& choice : choices) ends.push_back(static_cast<std::size_t>(choice.end));
+  return ends;
+}
+
+// As the first, launched when ready.
+Choices with_ends(const Choices& like, const std::vector<std::size_t>& ends) {
+  Choices all;
+  std::int32_t begin = 0;
+  for (const std::size_t end : ends) {
+    all.push_back(like.front());
+    all.back().launch = kWhenReady;
+    all.back().begin = begin;
+    all.back().end = begin = static_cast<std::int32_t>(end);
+  }
+  return all;
+}
+
+}  // namespace
+
 std::vector<std::size_t> resampled(std::span<const std::size_t> ends, std::size_t count) {
   std::vector<std::size_t> all;
   for (std::size_t i = 1; i <= count; ++i) {
@@ -183,9 +224,25 @@ LocalSearchResult local_search(const StepModel& model, std::vector<Placed> start
   std::ranges::stable_sort(starts, {}, &Placed::step);
   LocalSearchResult result{.best = starts.front()};
   Climb climb(model, options);
+  const auto improves_from = [&](Placed start) {
+    climb.from(std::move(start));
+    const bool is_better = climb.found().step < result.best.step;
+    if (is_better) result.best = climb.found();
+    return is_better;
+  };
   for (std::size_t i = 0; i < std::min(options.climbs, starts.size()) && !climb.spent(); ++i) {
-    climb.from(std::move(starts[i]));
-    if (climb.found().step < result.best.step) result.best = climb.found();
+    improves_from(std::move(starts[i]));
+  }
+  // Another number of buckets, until none of those near the best one is better.
+  bool is_better = options.moves == Moves::Groupings && can_recount(model, result.best.choices);
+  while (is_better && !climb.spent()) {
+    is_better = false;
+    const Choices from = result.best.choices;
+    for (const std::size_t count : counts_near(from.size(), ends_of(from).back())) {
+      if (climb.spent()) break;
+      is_better = improves_from(climb.weighed(with_ends(from, resampled(ends_of(from), count)))) ||
+                  is_better;
+    }
   }
   result.evaluations = climb.evaluations();
   return result;

@@ -4,7 +4,8 @@
 // Moves at each bucket: merge with the next, move the border to the next by 1, 2, 4, 8 or 16 gradients
 // either way, split in the middle or at a quarter, launch 1 to 32 ops later or again when ready. All of them
 // can be executed. The first move of a bucket that makes the step shorter is taken (a merge also where the step
-// stays as long); rounds over all buckets go on until none helps. Deterministic: the limit counts evaluations,
+// stays as long); rounds over all buckets go on until none helps. Then as many climbs from other numbers of buckets, as dense as
+// the best ones are where these are (resampled), as long as that helps. Deterministic: the limit counts evaluations,
 // not seconds.
 //
 // SPDX-License-Identifier: Apache-2.0

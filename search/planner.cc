@@ -642,7 +642,16 @@ schedule::Schedule Planner::search_on(const Search& search) {
     if (!is_enough()) found = climb({starts.back()});
   }
   if (!is_enough()) {
-    const LocalSearchResult other = climb(starts);
+    // The best of each number of buckets: climbs seldom leave it.
+    std::ranges::stable_sort(starts, {}, &Placed::step);
+    std::vector<Placed> unlike;
+    for (const Placed& start : starts) {
+      const auto alike = [&](const Placed& other) {
+        return other.choices.size() == start.choices.size();
+      };
+      if (std::ranges::none_of(unlike, alike)) unlike.push_back(start);
+    }
+    const LocalSearchResult other = climb(unlike);
     if (other.best.step < found.best.step) found = other;
   }
   constexpr double kPays = 0.995;

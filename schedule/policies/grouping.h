@@ -51,6 +51,10 @@ Groups group_by_modules(const Program& program, const std::vector<OwedGradient>&
 // The parameters of one layer, by their names (ByLayer). A parameter may stand for its gradient.
 Groups group_by_layer(const Program& program, const std::vector<OwedGradient>& owed);
 
+// The policy's Schedule with these groups in place of its own, or the reason why it cannot be as a failure. REQUIRES: they hold
+// each gradient of kinds_of(program, policy) once, and each those of one kind; as apply_policy.
+PolicyResult decide_groups(const Program& program, const Groups& groups, const Policy& policy);
+
 // "transformer.h.3" of "transformer.h.3.attn.weight"; without a number the module: "head" of
 // "head.weight".
 std::string_view layer_of(std::string_view parameter);

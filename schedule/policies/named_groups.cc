@@ -4,14 +4,29 @@
 #include "schedule/policies/named_groups.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json_reader.h"
 
 namespace dovetail::schedule {
 
-OwedByName::OwedByName(const Program& program)
-    : all(owed_gradients(program)), readers(program, all) {
+namespace {
+
+std::vector<OwedGradient> in_ready_order(std::vector<OwedGradient> gradients) {
+  std::ranges::stable_sort(gradients, {}, &OwedGradient::producer_index);
+  return gradients;
+}
+
+}  // namespace
+
+OwedByName::OwedByName(const Program& program) : OwedByName(program, owed_gradients(program)) {}
+
+OwedByName::OwedByName(const Program& program, const Policy& policy)
+    : OwedByName(program, in_ready_order(kinds_of(program, policy).gradients)) {}
+
+OwedByName::OwedByName(const Program& program, std::vector<OwedGradient> owed)
+    : all(std::move(owed)), readers(program, all) {
   for (const OwedGradient& gradient : all) {
     by_name.emplace(program.tensor(gradient.tensor).name, kinds.size());
     kinds.push_back(key_of(program, gradient));
@@ -29,8 +44,7 @@ std::size_t OwedByName::position(std::string_view name) const {
                    (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
 }
 
-Schedule schedule_of(const Program& program, const OwedByName& owed, const NamedGroups& named,
-                     const Policy& policy, Schedule schedule) {
+Groups groups_named(const Program& program, const OwedByName& owed, const NamedGroups& named) {
   std::vector<char> taken(owed.all.size(), 0);
   Groups groups;
   for (const std::vector<std::string_view>& names : named) {
@@ -55,7 +69,12 @@ Schedule schedule_of(const Program& program, const OwedByName& owed, const Named
     const OwedGradient& absent = owed.all[static_cast<std::size_t>(left - taken.begin())];
     throw InputError("groups: " + program.tensor(absent.tensor).name + " is in none of them");
   }
-  append_buckets(schedule, groups, placement(policy));
+  return groups;
+}
+
+Schedule schedule_of(const Program& program, const OwedByName& owed, const NamedGroups& named,
+                     const Policy& policy, Schedule schedule) {
+  append_buckets(schedule, groups_named(program, owed, named), placement(policy));
   return schedule;
 }
 

@@ -31,12 +31,20 @@ struct OwedByName {
   std::unordered_map<std::string, std::size_t, Hash, std::equal_to<>> by_name;  // position in all
 
   explicit OwedByName(const Program& program);
+  // As they travel with the policy. REQUIRES: it can be applied to the Program.
+  OwedByName(const Program& program, const Policy& policy);
   // Throws InputError, with the nearest name, for a name that is no gradient.
   [[nodiscard]] std::size_t position(std::string_view name) const;
+
+ private:
+  OwedByName(const Program& program, std::vector<OwedGradient> owed);
 };
 
-// `schedule`, which has no buckets yet, with these, placed as the policy has them. Throws InputError for a name that is no
-// gradient, stands twice or not at all, and for gradients that cannot share a bucket.
+// The groups, in the order in which they are named. Throws InputError for a name that is no gradient, stands twice or not at
+// all, and for gradients that cannot share a bucket.
+Groups groups_named(const Program& program, const OwedByName& owed, const NamedGroups& named);
+
+// `schedule`, which has no buckets yet, with these, placed as the policy has them. Throws InputError as groups_named.
 Schedule schedule_of(const Program& program, const OwedByName& owed, const NamedGroups& named,
                      const Policy& policy, Schedule schedule);
 

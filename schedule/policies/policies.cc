@@ -512,6 +512,10 @@ PolicyResult try_partition(const Program& program, std::span<const std::size_t> 
   }
   std::ranges::stable_sort(
       groups, {}, [](const GradientGroup& group) { return group.members.back().producer_index; });
+  return decide_groups(program, groups, policy);
+}
+
+PolicyResult decide_groups(const Program& program, const Groups& groups, const Policy& policy) {
   return Deciding(program, policy).with(groups);
 }
 

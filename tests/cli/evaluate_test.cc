@@ -57,6 +57,33 @@ TEST(EvaluateTest, GroupsOfAPolicyCostWhatThePolicyCosts) {
   EXPECT_LE(policy.at("lower_bound_us").get<double>(), policy.at("step_us").get<double>());
 }
 
+// The same buckets named one by one, also where updates are sharded, parameters gathered before each use, or a model cut.
+TEST(EvaluateTest, GroupsOfEveryKindCostWhatThePolicyCosts) {
+  Evaluator evaluator(kData);
+  for (const std::string policy :
+       {"fsdp:cap=8MiB,prefetch=2", "dear:cap=8MiB", "sharded+threshold:cap=8MiB",
+        "pipeline:stages=2,k=4", "gradient-merge:k=2+fsdp:cap=8MiB"}) {
+    const std::string asked = R"(, "policy": ")" + policy + "\"";
+    const schedule::Plan plan = schedule::parse_plan(
+        "plan",
+        answer_to(evaluator, asked + R"(, "want": "plan")").at("plan").get<std::string>());
+    ordered_json groups = ordered_json::array();
+    for (const schedule::Bucket& bucket : plan.schedule.buckets) {
+      groups.push_back(ordered_json::array());
+      for (const schedule::Slice& slice : bucket.gradients)
+        groups.back().push_back(plan.program.tensor(slice.tensor).name);
+    }
+    const ordered_json own = answer_to(evaluator, asked + R"(, "groups": )" + groups.dump());
+    const ordered_json same = answer_to(evaluator, asked);
+    EXPECT_EQ(own.value("step_us", 0.0), same.at("step_us")) << policy << own;
+    EXPECT_EQ(own.at("lower_bound_us"), same.at("lower_bound_us")) << policy;
+    std::ranges::reverse(groups);
+    const ordered_json turned =
+        answer_to(evaluator, asked + R"(, "want": "plan", "groups": )" + groups.dump());
+    EXPECT_TRUE(turned.contains("plan")) << policy << turned;  // verified
+  }
+}
+
 TEST(EvaluateTest, GroupsCostTheSameHoweverTheyAreWritten) {
   Evaluator evaluator(kData);
   ordered_json names = ordered_json::array();
