@@ -129,7 +129,9 @@ const schedule::OwedByName& Site::travelling_with(const schedule::Policy& policy
   const std::string name = schedule::to_string(policy);
   const auto known = travelling_.find(name);
   if (known != travelling_.end()) return known->second;
-  if (const auto refusal = planner_->refusal_of(policy))
+  schedule::Policy whole = policy;  // no tensor is cut
+  if (schedule::bucket_size(policy)) whole = with_bucket_size(whole, Bytes(std::int64_t{1} << 60));
+  if (const auto refusal = planner_->refusal_of(whole))
     throw InputError("policy " + name + ": " + *refusal);
   return travelling_.emplace(name, schedule::OwedByName(planner_->program(), policy)).first->second;
 }
@@ -147,11 +149,9 @@ search::Start Site::own_buckets(const Question& question, const schedule::Policy
   const schedule::Decisions& decided = policy.decisions;
   schedule::Schedule schedule;
   if (decided.stages || decided.sharding || decided.gathers) {
-    schedule::Policy others = policy;  // what is decided besides groups
-    others.decisions.grouping = schedule::EachAlone{};
     const schedule::Groups groups =
-        schedule::groups_named(program, travelling_with(others), *question.groups);
-    schedule::PolicyResult made = schedule::decide_groups(program, groups, others);
+        schedule::groups_named(program, travelling_with(policy), *question.groups);
+    schedule::PolicyResult made = schedule::decide_groups(program, groups, policy);
     if (made.failure) throw InputError("groups: " + *made.failure);
     schedule = std::move(made.schedule);
   } else {

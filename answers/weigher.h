@@ -90,7 +90,8 @@ class Site {
   const predict::PublicError* error_ = nullptr;  // of steps of this subject here; null: unknown
   std::optional<Duration> now_;                  // of a recorded step (Outcome::now)
   std::map<std::string, schedule::Schedule> frames_;  // Schedules of policies without their buckets
-  std::map<std::string, schedule::OwedByName> travelling_;  // what travels with policies that shard or have stages
+  std::map<std::string, schedule::OwedByName>
+      travelling_;  // what travels with policies that shard or have stages
   std::unordered_map<std::string, std::string> remembered_;
 };
 

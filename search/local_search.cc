@@ -235,7 +235,7 @@ LocalSearchResult local_search(const StepModel& model, std::vector<Placed> start
   }
   // Another number of buckets, until none of those near the best one is better.
   bool is_better = options.moves == Moves::Groupings && can_recount(model, result.best.choices);
-  while (is_better && !climb.spent()) {
+  while (is_better && !climb.spent() && result.best.step > options.enough) {
     is_better = false;
     const Choices from = result.best.choices;
     for (const std::size_t count : counts_near(from.size(), ends_of(from).back())) {

@@ -41,6 +41,7 @@ struct LocalSearchOptions {
   Moves moves = Moves::Groupings;
   std::int64_t evaluations = 4000;  // at most, over all starts
   std::size_t climbs = 3;           // from the best different starts
+  Duration enough = {};             // a step with which no other number of buckets is tried
 };
 
 struct LocalSearchResult {

@@ -510,18 +510,17 @@ struct Planner::Search {
 // The step of a grouping; of one that cannot be, the longest there is.
 std::int64_t Planner::step_of(const Search& search, const std::vector<std::size_t>& ends,
                               ReadyTimes& ready) {
-  const bool gathers = search.spec.decisions.gathers.has_value();
-  if (search.evaluator != nullptr && !gathers) {
-    Evaluator& evaluator = *search.evaluator;
-    return evaluator.model.evaluate(search.choices(ends), evaluator.memory).count();
+  constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  const auto& gathers = search.spec.decisions.gathers;
+  if (search.evaluator != nullptr) {
+    const StepModel& model = search.evaluator->model;
+    Choices choices = search.choices(ends);
+    const std::int32_t stream = schedule::placement(search.spec).streams - 1;
+    if (gathers && !model.place_gathers(choices, *gathers, stream)) return kNever;
+    return model.evaluate(choices, search.evaluator->memory).count();
   }
   const schedule::PolicyResult made = schedule::try_partition(program_, ends, search.spec);
-  if (made.failure) return std::numeric_limits<std::int64_t>::max();
-  if (search.evaluator != nullptr) {
-    if (const auto choices = search.evaluator->model.choices_of(made.schedule)) {
-      return search.evaluator->model.evaluate(*choices, search.evaluator->memory).count();
-    }
-  }
+  if (made.failure) return kNever;
   return simulate(made.schedule, &ready).step_ns;
 }
 
@@ -599,7 +598,7 @@ void Planner::climb(Search& search) {
   }
 }
 
-// With the evaluator: from all groupings that were weighed, from the starts that were given and from the grouping that the
+// With the evaluator: from the best grouping of each size that was weighed, from the starts that were given and from the grouping that the
 // lower bound thinks of, unless one of them is as good as the bound. Launches are only held back where that pays.
 schedule::Schedule Planner::search_on(const Search& search) {
   Evaluator& evaluator = *search.evaluator;
@@ -630,7 +629,12 @@ schedule::Schedule Planner::search_on(const Search& search) {
     simulated_ += static_cast<std::size_t>(climbed.evaluations);
     return climbed;
   };
-  const auto bound = bound_of(evaluator, found.best);
+  const auto bound = bound_of(evaluator, found.best, Bounding::Known);
+  if (bound) {
+    constexpr double kNearly = 1.003;
+    options.enough =
+        Duration(static_cast<std::int64_t>(kNearly * static_cast<double>(bound->step.count())));
+  }
   const auto is_enough = [&] {
     constexpr double kEnough = 1 + 1e-4;  // times the bound
     return bound && to_us(found.best.step) <= kEnough * to_us(bound->step);
@@ -913,7 +917,8 @@ Bound Planner::lower_bound(const Candidate& found) {
     const auto choices =
         evaluator == nullptr ? std::nullopt : evaluator->model.choices_of(found.schedule);
     if (choices) {
-      auto closer = bound_of(*evaluator, {*choices, Duration(found.summary.step_ns)});
+      auto closer =
+          bound_of(*evaluator, {*choices, Duration(found.summary.step_ns)}, Bounding::Sought);
       if (closer && closer->step > bound.step) bound = *std::move(closer);
     }
   }
@@ -923,17 +928,31 @@ Bound Planner::lower_bound(const Candidate& found) {
   return checked;
 }
 
-// That of the last kind again, unless a lower step may give a higher one.
-std::optional<StepBound> Planner::bound_of(Evaluator& evaluator, const Placed& found) {
+// That of its kind again, unless a lower step may give a higher one.
+std::optional<StepBound> Planner::bound_of(Evaluator& evaluator, const Placed& found,
+                                           Bounding bounding) {
   const std::optional<BoundKind> kind = evaluator.model.bound_kind(found.choices, found.step);
   if (!kind) return std::nullopt;
-  std::optional<StepBound>& bound = evaluator.bound;
-  const bool is_new = !bound || evaluator.bounded != *kind;
-  if (is_new || (bound->is_spent && found.step < bound->known)) {
-    evaluator.bounded = *kind;
-    bound = evaluator.model.lower_bound(*kind, found.step);
+  auto known = std::ranges::find(evaluator.bounds, *kind, &Evaluator::Known::kind);
+  if (known == evaluator.bounds.end()) {
+    constexpr std::size_t kMostKinds = 32;  // of FSDP each memory is one
+    if (evaluator.bounds.size() >= kMostKinds) evaluator.bounds.erase(evaluator.bounds.begin());
+    evaluator.bounds.push_back({*kind, evaluator.model.lower_bound(*kind, found.step)});
+    known = std::prev(evaluator.bounds.end());
   }
-  return evaluator.bound;
+  const auto take = [&](Duration step) {
+    StepBound other = evaluator.model.lower_bound(*kind, step);
+    other.known = std::min(other.known, known->bound.known);
+    const bool is_higher = other.step > known->bound.step;
+    known->bound.known = other.known;
+    if (is_higher) known->bound = std::move(other);
+  };
+  if (known->bound.is_spent && found.step < known->bound.known) take(found.step);
+  if (known->bound.is_spent && bounding == Bounding::Sought && !known->is_sought) {
+    known->is_sought = true;
+    take(Duration::max());
+  }
+  return known->bound;
 }
 
 Duration Planner::relaxed_bound() const {

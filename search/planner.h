@@ -25,10 +25,12 @@
 // thinks of, and, unless one is within 0.01 % of that bound, climbs from the best of all these by merges, splits, moved borders and, where that pays, launches that are held back,
 // with the evaluator (local_search.h) where it applies. Of up to six gradients it weighs all
 // groupings. Joined with sharded updates it searches whole tensors (sharded+exact), with gathers before each use
-// blocks of whole layers (fsdp+exact), which gather no more at a time than a block for each layer unless a limit is given. It keeps what has the shortest step. Without contention, copies and host cost the first solution is already optimal.
+// blocks of whole layers or modules and how far ahead they are gathered (fsdp+exact), no more at a time than a block for each layer unless a limit is given. It keeps what has the shortest step. Without contention, copies and host cost the first solution is already optimal.
 //
-// Lower bound. The larger one of two. Where there is an evaluator of the candidate's kind, that of its clock
-// (step_model.h, clock_bound.h). And for each rank: the exact optimum of the relaxed problem (no contention, no copies,
+// Lower bound. Where there is an evaluator of the candidate's kind, the one that it knows: that of its clock (clock_bound.h) for
+// all-reduces and sharded updates, also of several micro-steps, sums for parameters that are gathered before each use
+// (gather_bound.h), a relaxed step for pipelines (step_bound.cc). Of all-reduces of one micro-step it is the larger one of
+// that and of another. For each rank: the exact optimum of the relaxed problem (no contention, no copies,
 // no host cost, the lesser of both times per collective, made non-decreasing) plus the shortest
 // optimizer op that reads a gradient, which must follow the last collective; the rank's compute; and what a host
 // that runs ahead needs to issue all ops and one bucket.
@@ -133,7 +135,7 @@ class Planner {
   // With the evaluator: candidates times ops, so that a search takes about as long for every model.
   static constexpr std::int64_t kSearchWork = 4'000'000;
   // Groupings of blocks in one climb: several follow each other, with one prefetch after another.
-  static constexpr std::size_t kBlockClimbs = 250;
+  static constexpr std::size_t kBlockClimbs = 400;
   // Thread blocks that ctas=search tries: NCCL's choice (0), and those with which others measured (models/costs/multiprocessors.h).
   static constexpr std::array kTriedCtas = {0, 4, 8, 12, 16, 20, 24};
   // So few gradients have no more groupings than that: all are simulated.
@@ -210,8 +212,13 @@ class Planner {
   struct Evaluator {
     StepModel model;
     StepWorkspace memory;
-    BoundKind bounded = {};  // by:
-    std::optional<StepBound> bound = {};
+    // Of each kind that was asked for, the highest found; whether that was also sought without a known step.
+    struct Known {
+      BoundKind kind;
+      StepBound bound;
+      bool is_sought = false;
+    };
+    std::vector<Known> bounds = {};
   };
   // What such Schedules have in common, as a Schedule with one empty bucket.
   struct Frame {
@@ -222,7 +229,10 @@ class Planner {
   // Whether an evaluator is worth being made for one Schedule, or with the second one of its kind.
   enum class Wanted { Now, Twice };
   Evaluator* evaluator_of(const schedule::Schedule& schedule, Wanted wanted);
-  static std::optional<StepBound> bound_of(Evaluator& evaluator, const Placed& found);
+  // Sought: also without a known step, where one that was given up may be lower for it; then plans of a kind have one bound.
+  enum class Bounding { Known, Sought };
+  static std::optional<StepBound> bound_of(Evaluator& evaluator, const Placed& found,
+                                           Bounding bounding);
 
   // When these gradients were ready.
   struct ReadyTimes {

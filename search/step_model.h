@@ -34,6 +34,7 @@
 
 #include "base/units.h"
 #include "models/costs/costs.h"
+#include "schedule/policies/decisions.h"
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 #include "sim/simulate.h"
@@ -140,6 +141,11 @@ class StepModel {
   // this model's.
   [[nodiscard]] schedule::Schedule schedule_of(std::span<const BucketChoice> choices) const;
   [[nodiscard]] std::optional<Choices> choices_of(const schedule::Schedule& schedule) const;
+
+  // Gathers of these buckets as the policy places them (schedule/policies/fsdp.h), on this stream; false where the limits do not
+  // allow them. REQUIRES: parameters are gathered before each use; how far ahead is a number.
+  [[nodiscard]] bool place_gathers(Choices& choices, const schedule::Gathers& gathers,
+                                   std::int32_t stream) const;
 
   // Whether a bucket may be launched anywhere behind its gradients; else when they are ready or, any other launch, behind
   // backward.

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "schedule/lower/rewrite/shard_work.h"
+#include "schedule/policies/fsdp.h"
 #include "search/step_data.h"
 #include "search/step_writer.h"
 
@@ -111,6 +112,38 @@ std::vector<GatherStop> gathers_of(const StepData& data, std::span<const BucketC
   }
   std::ranges::stable_sort(stops, {}, &GatherStop::first_use);
   return stops;
+}
+
+bool StepModel::place_gathers(Choices& choices, const schedule::Gathers& gathers,
+                              std::int32_t stream) const {
+  const StepData& data = *data_;
+  const GatheringStep& step = data.sharding->steps.back();
+  // Positions are counted among the ops of forward and backward.
+  const auto readers = [&](const Uses& uses) {
+    if (uses.first == kBehindAllOps) return schedule::BlockReaders{};
+    const auto at = [&](std::int32_t op) {
+      return static_cast<std::size_t>(std::ranges::lower_bound(step.ops, op) - step.ops.begin());
+    };
+    return schedule::BlockReaders{at(uses.first), at(uses.last)};
+  };
+  std::vector<schedule::BlockUse> blocks;
+  for (const BucketChoice& choice : choices) {
+    blocks.push_back({.bytes = data.parameters(data.size(choice).count()),
+                      .unit = blocks.size(),
+                      .forward = readers(uses_of(step, choice, GatherFor::Forward)),
+                      .backward = readers(uses_of(step, choice, GatherFor::Backward))});
+  }
+  const schedule::BlockStays placed =
+      schedule::stays_of(blocks, gathers, schedule::MicroBatches::InTurn);
+  if (placed.failed) return false;
+  for (BucketChoice& choice : choices) choice.gather = {.stream = stream};
+  for (const schedule::BlockStay& stay : placed.all) {
+    GatherChoice& choice = choices[stay.block].gather;
+    const std::int32_t place = stay.launch == 0 ? 0 : step.ops[stay.launch - 1] + 1;
+    (stay.readers == GatherFor::Backward ? choice.backward : choice.forward) = place;
+    choice.keeps = choice.keeps || stay.readers == GatherFor::ForwardAndBackward;
+  }
+  return true;
 }
 
 void StepWriter::place_updates(std::span<const BucketChoice> choices) {

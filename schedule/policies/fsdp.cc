@@ -20,26 +20,11 @@ namespace {
 
 constexpr std::size_t kNever = SIZE_MAX;
 
-// Positions of ops.
-struct Readers {
-  std::size_t first = kNever;
-  std::size_t last = 0;
-
-  [[nodiscard]] bool any() const { return first != kNever; }
-  void join(const Readers& other) {
-    first = std::min(first, other.first);
-    last = std::max(last, other.last);
-  }
-};
-
 // One block, as far as its parameters are concerned.
 struct Block {
   BucketId bucket;
-  Bytes bytes;            // when gathered, with padding
   std::int32_t role = 0;  // of a pipeline
-  std::size_t unit = 0;   // blocks of one unit are wanted together
-  Readers forward = {};
-  Readers backward = {};
+  BlockUse use = {};
 };
 
 // Blocks of one layer are one unit where blocks are layers; else each is its own.
@@ -60,14 +45,130 @@ class Units {
   std::size_t count_ = 0;
 };
 
-// One gather that the Schedule will list: from place `launch` on (0 is the start of the step, p + 1
-// behind the op at position p) until behind its last reader.
-struct Stay {
-  std::size_t block = 0;
-  GatherFor readers = GatherFor::Forward;
-  Readers used = {};
-  std::size_t use = 0;  // its first one, position in the list of uses
-  std::size_t launch = 0;
+// Finds when each block is gathered, and for how long.
+class StayPlacer {
+ public:
+  StayPlacer(std::span<const BlockUse> blocks, const Gathers& gathers, MicroBatches order)
+      : blocks_(blocks), gathers_(gathers), order_(order) {}
+
+  BlockStays run() && {
+    list_stays();
+    place_stays();
+    return std::move(found_);
+  }
+
+ private:
+  // What each block is gathered for, in the order of first use. Where forward ends and backward
+  // begins with one unit, it stays; in a pipeline other micro-batches may come between.
+  void list_stays() {
+    std::map<std::size_t, std::array<BlockReaders, 2>> units;  // in forward and in backward
+    for (const BlockUse& block : blocks_) {
+      units[block.unit][0].join(block.forward);
+      units[block.unit][1].join(block.backward);
+    }
+    const std::array<BlockReaders, 2>* ends_forward = nullptr;  // the unit
+    const std::array<BlockReaders, 2>* begins_backward = nullptr;
+    for (const auto& [unit, readers] : units) {
+      for (const BlockReaders& each : readers) {
+        if (each.any()) uses_.push_back(each.first);
+      }
+      const auto& [forward, backward] = readers;
+      if (forward.any() && (!ends_forward || forward.last > (*ends_forward)[0].last)) {
+        ends_forward = &readers;
+      }
+      if (backward.any() && (!begins_backward || backward.first < (*begins_backward)[1].first)) {
+        begins_backward = &readers;
+      }
+    }
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      const BlockUse& block = blocks_[i];
+      const bool both = block.forward.any() && block.backward.any();
+      const bool at_once = order_ == MicroBatches::InTurn && ends_forward == begins_backward &&
+                           ends_forward == &units.at(block.unit);
+      if (both && (at_once || gathers_.reshard == Choice::No)) {
+        BlockReaders all = block.forward;
+        all.join(block.backward);
+        found_.all.push_back({.block = i, .readers = GatherFor::ForwardAndBackward, .used = all});
+        continue;
+      }
+      if (block.forward.any()) {
+        found_.all.push_back({.block = i, .readers = GatherFor::Forward, .used = block.forward});
+      }
+      if (block.backward.any()) {
+        found_.all.push_back({.block = i, .readers = GatherFor::Backward, .used = block.backward});
+      }
+    }
+    std::ranges::sort(uses_);
+    std::ranges::stable_sort(found_.all, {}, [](const BlockStay& stay) { return stay.used.first; });
+    for (BlockStay& stay : found_.all) {
+      const std::array<BlockReaders, 2>& unit = units.at(blocks_[stay.block].unit);
+      const std::size_t first = unit[stay.readers == GatherFor::Backward ? 1 : 0].first;
+      const auto use = std::ranges::lower_bound(uses_, first);
+      stay.use = static_cast<std::size_t>(use - uses_.begin());
+    }
+  }
+
+  // Ahead as far as asked for, later where the limits demand it.
+  void place_stays() {
+    std::size_t previous = 0;
+    for (std::size_t i = 0; i < found_.all.size(); ++i) {
+      BlockStay& stay = found_.all[i];
+      const auto ahead = static_cast<std::size_t>(
+          stay.readers == GatherFor::Backward ? gathers_.backward : gathers_.forward);
+      stay.launch = std::max(previous, stay.use < ahead ? 0 : uses_[stay.use - ahead]);
+      for (std::size_t k = 0; k < i; ++k) {
+        if (found_.all[k].block == stay.block) {
+          stay.launch = std::max(stay.launch, found_.all[k].used.last + 1);
+        }
+      }
+      while (const std::optional<std::size_t> later = too_early(i)) {
+        if (*later > stay.used.first) return fail(i);
+        stay.launch = *later;
+      }
+      previous = stay.launch;
+      found_.most = std::max(found_.most, gathered_at(i).bytes);
+    }
+  }
+
+  // What is gathered once stay i is launched, itself included.
+  [[nodiscard]] GatherLimit gathered_at(std::size_t i) const {
+    GatherLimit all{.bytes = blocks_[found_.all[i].block].bytes, .buckets = 1};
+    for (std::size_t k = 0; k < i; ++k) {
+      if (found_.all[k].used.last + 1 <= found_.all[i].launch) continue;
+      all.bytes += blocks_[found_.all[k].block].bytes;
+      ++all.buckets;
+    }
+    return all;
+  }
+
+  [[nodiscard]] bool exceeds(const GatherLimit& all) const {
+    const GatherLimit& limit = gathers_.limit;
+    return (limit.bytes > Bytes(0) && all.bytes > limit.bytes) ||
+           (limit.buckets > 0 && all.buckets > limit.buckets);
+  }
+
+  // Where the next block in the way is released; nothing: the limits hold.
+  [[nodiscard]] std::optional<std::size_t> too_early(std::size_t i) const {
+    if (!exceeds(gathered_at(i))) return std::nullopt;
+    std::size_t next = kNever;
+    for (std::size_t k = 0; k < i; ++k) {
+      const std::size_t released = found_.all[k].used.last + 1;
+      if (released > found_.all[i].launch) next = std::min(next, released);
+    }
+    return next;
+  }
+
+  void fail(std::size_t i) {
+    found_.all[i].launch = found_.all[i].used.first;  // as late as can be
+    found_.failed = i;
+    found_.too_much = gathered_at(i);
+  }
+
+  std::span<const BlockUse> blocks_;
+  const Gathers& gathers_;
+  MicroBatches order_;
+  BlockStays found_;
+  std::vector<std::size_t> uses_;  // where forward or backward of each unit begins, rising
 };
 
 class GatherPlacer {
@@ -93,7 +194,6 @@ class GatherPlacer {
     find_readers(groups);
     for (std::int32_t role = 0; role < program_.stages && !failure_; ++role) {
       role_ = role;
-      list_stays();
       place_stays();
       if (!failure_) write_gathers();
     }
@@ -119,9 +219,9 @@ class GatherPlacer {
     const Tensor& first = program_.tensor(parameter_of(front));
     blocks_.push_back(
         {.bucket = id,
-         .bytes = element_size(first.dtype) * ((elements + ranks - 1) / ranks * ranks),
          .role = program_.role_of(program_.ops[front.producer_index]),
-         .unit = units.next(first.name)});
+         .use = {.bytes = element_size(first.dtype) * ((elements + ranks - 1) / ranks * ranks),
+                 .unit = units.next(first.name)}});
   }
 
   void find_readers(const Groups& groups) {
@@ -133,7 +233,7 @@ class GatherPlacer {
         if (block_of_.at(id) < 0) continue;
         is_read[id] = 1;
         Block& block = blocks_[static_cast<std::size_t>(block_of_.at(id))];
-        (op.phase == Phase::Forward ? block.forward : block.backward).join({i, i});
+        (op.phase == Phase::Forward ? block.use.forward : block.use.backward).join({i, i});
       }
     }
     for (const OwedGradient& gradient : in_ready_order(groups)) {
@@ -154,114 +254,23 @@ class GatherPlacer {
     return all;
   }
 
-  // What each block of the role is gathered for, in the order of first use. Where forward ends and backward
-  // begins with one unit, it stays; in a pipeline other micro-batches may come between.
-  void list_stays() {
-    uses_.clear();
-    stays_.clear();
-    std::map<std::size_t, std::array<Readers, 2>> units;  // in forward and in backward
-    for (const Block& block : blocks_) {
-      if (block.role != role_) continue;
-      units[block.unit][0].join(block.forward);
-      units[block.unit][1].join(block.backward);
-    }
-    const std::array<Readers, 2>* ends_forward = nullptr;  // the unit
-    const std::array<Readers, 2>* begins_backward = nullptr;
-    for (const auto& [unit, readers] : units) {
-      for (const Readers& each : readers) {
-        if (each.any()) uses_.push_back(each.first);
-      }
-      const auto& [forward, backward] = readers;
-      if (forward.any() && (!ends_forward || forward.last > (*ends_forward)[0].last)) {
-        ends_forward = &readers;
-      }
-      if (backward.any() && (!begins_backward || backward.first < (*begins_backward)[1].first)) {
-        begins_backward = &readers;
-      }
-    }
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
-      const Block& block = blocks_[i];
-      if (block.role != role_) continue;
-      const bool both = block.forward.any() && block.backward.any();
-      const bool at_once = program_.stages == 1 && ends_forward == begins_backward &&
-                           ends_forward == &units.at(block.unit);
-      if (both && (at_once || gathers_.reshard == Choice::No)) {
-        Readers all = block.forward;
-        all.join(block.backward);
-        stays_.push_back({.block = i, .readers = GatherFor::ForwardAndBackward, .used = all});
-        continue;
-      }
-      if (block.forward.any()) {
-        stays_.push_back({.block = i, .readers = GatherFor::Forward, .used = block.forward});
-      }
-      if (block.backward.any()) {
-        stays_.push_back({.block = i, .readers = GatherFor::Backward, .used = block.backward});
-      }
-    }
-    std::ranges::sort(uses_);
-    std::ranges::stable_sort(stays_, {}, [](const Stay& stay) { return stay.used.first; });
-    for (Stay& stay : stays_) {
-      const std::array<Readers, 2>& unit = units.at(blocks_[stay.block].unit);
-      const std::size_t first = unit[stay.readers == GatherFor::Backward ? 1 : 0].first;
-      const auto use = std::ranges::lower_bound(uses_, first);
-      stay.use = static_cast<std::size_t>(use - uses_.begin());
-    }
-  }
-
-  // Ahead as far as asked for, later where the limits demand it.
   void place_stays() {
-    std::size_t previous = 0;
-    for (std::size_t i = 0; i < stays_.size(); ++i) {
-      Stay& stay = stays_[i];
-      const auto ahead = static_cast<std::size_t>(
-          stay.readers == GatherFor::Backward ? gathers_.backward : gathers_.forward);
-      stay.launch = std::max(previous, stay.use < ahead ? 0 : uses_[stay.use - ahead]);
-      for (std::size_t k = 0; k < i; ++k) {
-        if (stays_[k].block == stay.block) {
-          stay.launch = std::max(stay.launch, stays_[k].used.last + 1);
-        }
-      }
-      while (const std::optional<std::size_t> later = too_early(i)) {
-        if (*later > stay.used.first) return fail(i);
-        stay.launch = *later;
-      }
-      previous = stay.launch;
-      most_ = std::max(most_, gathered_at(i).bytes);
+    std::vector<BlockUse> uses;
+    std::vector<std::size_t> at;  // of the blocks
+    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+      if (blocks_[i].role != role_) continue;
+      uses.push_back(blocks_[i].use);
+      at.push_back(i);
     }
+    const BlockStays placed = stays_of(
+        uses, gathers_, program_.stages == 1 ? MicroBatches::InTurn : MicroBatches::Interleaved);
+    if (placed.failed) return fail(placed.all[*placed.failed], placed.too_much);
+    most_ = std::max(most_, placed.most);
+    stays_ = placed.all;
+    for (BlockStay& stay : stays_) stay.block = at[stay.block];
   }
 
-  // What is gathered once stay i is launched, itself included.
-  [[nodiscard]] GatherLimit gathered_at(std::size_t i) const {
-    GatherLimit all{.bytes = blocks_[stays_[i].block].bytes, .buckets = 1};
-    for (std::size_t k = 0; k < i; ++k) {
-      if (stays_[k].used.last + 1 <= stays_[i].launch) continue;
-      all.bytes += blocks_[stays_[k].block].bytes;
-      ++all.buckets;
-    }
-    return all;
-  }
-
-  [[nodiscard]] bool exceeds(const GatherLimit& all) const {
-    const GatherLimit& limit = gathers_.limit;
-    return (limit.bytes > Bytes(0) && all.bytes > limit.bytes) ||
-           (limit.buckets > 0 && all.buckets > limit.buckets);
-  }
-
-  // Where the next block in the way is released; nothing: the limits hold.
-  [[nodiscard]] std::optional<std::size_t> too_early(std::size_t i) const {
-    if (!exceeds(gathered_at(i))) return std::nullopt;
-    std::size_t next = kNever;
-    for (std::size_t k = 0; k < i; ++k) {
-      const std::size_t released = stays_[k].used.last + 1;
-      if (released > stays_[i].launch) next = std::min(next, released);
-    }
-    return next;
-  }
-
-  void fail(std::size_t i) {
-    Stay& stay = stays_[i];
-    stay.launch = stay.used.first;  // as late as can be
-    const GatherLimit all = gathered_at(i);
+  void fail(const BlockStay& stay, const GatherLimit& all) {
     failure_ = "when op " + program_.ops[stay.used.first].name + " runs, " +
                counted(std::int64_t{all.buckets}, "block") + " of " +
                dovetail::to_string(all.bytes) + " must be gathered, above the limit of ";
@@ -272,7 +281,7 @@ class GatherPlacer {
   }
 
   void write_gathers() {
-    for (const Stay& stay : stays_) {
+    for (const BlockStay& stay : stays_) {
       ParameterGather gather;
       gather.bucket = blocks_[stay.block].bucket;
       gather.readers = stay.readers;
@@ -295,8 +304,8 @@ class GatherPlacer {
     Bytes largest;
     const bool per_micro_batch = program_.stages > 1 && gathers_.reshard == Choice::Yes;
     for (const Block& block : blocks_) {
-      all += block.bytes;
-      largest = std::max(largest, block.bytes);
+      all += block.use.bytes;
+      largest = std::max(largest, block.use.bytes);
     }
     const std::string frozen = " (" + std::to_string(frozen_) + " frozen)";
     result_.report.push_back(counted(blocks_.size(), "block") + (frozen_ > 0 ? frozen : "") +
@@ -319,11 +328,10 @@ class GatherPlacer {
   PolicyResult& result_;
   std::optional<std::string> failure_;
   bool by_layer_ = false;
-  std::size_t frozen_ = 0;         // of the blocks, the last ones
-  std::vector<Block> blocks_;      // in gradient-ready order, as the buckets; then the frozen ones
-  std::int32_t role_ = 0;          // whose turn it is; what follows is its own
-  std::vector<std::size_t> uses_;  // where forward or backward of each unit begins, rising
-  std::vector<Stay> stays_;        // in the order of first use
+  std::size_t frozen_ = 0;        // of the blocks, the last ones
+  std::vector<Block> blocks_;     // in gradient-ready order, as the buckets; then the frozen ones
+  std::int32_t role_ = 0;         // whose turn it is
+  std::vector<BlockStay> stays_;  // of that
   std::size_t kept_ = 0;
   Bytes most_;
 };
@@ -397,6 +405,10 @@ void append_frozen(Schedule& schedule, const Groups& frozen, BucketMode mode) {
       block.parameters.push_back(parameter.tensor);
     schedule.frozen.push_back(std::move(block));
   }
+}
+
+BlockStays stays_of(std::span<const BlockUse> blocks, const Gathers& gathers, MicroBatches order) {
+  return StayPlacer(blocks, gathers, order).run();
 }
 
 std::optional<std::string> place_gathers(const Program& program, const Policy& policy,

@@ -18,8 +18,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -38,6 +41,46 @@ std::vector<OwedGradient> frozen_parameters(const Program& program, GroupId grou
 
 // A frozen block per group, with ids behind those of the buckets.
 void append_frozen(Schedule& schedule, const Groups& frozen, BucketMode mode);
+
+// Who reads a block's parameters: positions of ops.
+struct BlockReaders {
+  std::size_t first = SIZE_MAX;
+  std::size_t last = 0;
+  [[nodiscard]] bool any() const { return first != SIZE_MAX; }
+  void join(const BlockReaders& other) {
+    first = std::min(first, other.first);
+    last = std::max(last, other.last);
+  }
+};
+struct BlockUse {
+  Bytes bytes;           // when gathered, with padding
+  std::size_t unit = 0;  // blocks of one unit are wanted together
+  BlockReaders forward = {};
+  BlockReaders backward = {};
+};
+
+// One gather of a block: from place `launch` on (0 is the start of the step, p + 1 behind the op at position p) until behind
+// its last reader.
+struct BlockStay {
+  std::size_t block = 0;
+  GatherFor readers = GatherFor::Forward;
+  BlockReaders used = {};
+  std::size_t use = 0;  // its first one, position in the list of uses
+  std::size_t launch = 0;
+};
+struct BlockStays {
+  std::vector<BlockStay> all;  // in the order of first use
+  Bytes most;                  // that is gathered at a time
+  // Which cannot be within the limits, and what is gathered then.
+  std::optional<std::size_t> failed = std::nullopt;
+  GatherLimit too_much = {};
+};
+enum class MicroBatches {
+  InTurn,
+  Interleaved
+};  // where they are, in a pipeline, none stays by itself
+// Of the blocks of one role. REQUIRES: how far ahead is a number.
+BlockStays stays_of(std::span<const BlockUse> blocks, const Gathers& gathers, MicroBatches order);
 
 // Fills Schedule::gathers and the lines of the report, or gives the reason why not. REQUIRES: the buckets are `groups`,
 // reduce-scattered, and the frozen blocks are `frozen`; policy.decisions.gathers has a value.

@@ -65,8 +65,7 @@ TEST(EvaluateTest, GroupsOfEveryKindCostWhatThePolicyCosts) {
         "pipeline:stages=2,k=4", "gradient-merge:k=2+fsdp:cap=8MiB"}) {
     const std::string asked = R"(, "policy": ")" + policy + "\"";
     const schedule::Plan plan = schedule::parse_plan(
-        "plan",
-        answer_to(evaluator, asked + R"(, "want": "plan")").at("plan").get<std::string>());
+        "plan", answer_to(evaluator, asked + R"(, "want": "plan")").at("plan").get<std::string>());
     ordered_json groups = ordered_json::array();
     for (const schedule::Bucket& bucket : plan.schedule.buckets) {
       groups.push_back(ordered_json::array());

@@ -125,11 +125,13 @@ TEST_F(PolicyCliTest, AllPoliciesAreExplored) {
 
 TEST_F(PolicyCliTest, ALowerBoundIsStatedOnlyWhereItHolds) {
   EXPECT_THAT(plan("source-improved").output, HasSubstr("lower bound"));
-  EXPECT_THAT(plan("gradient-merge:k=4").output, Not(HasSubstr("lower bound")));
+  EXPECT_THAT(plan("gradient-merge:k=4").output, HasSubstr("lower bound"));
   // Of whole tensors there is one, of those that are cut where a bucket ends none.
   EXPECT_THAT(plan("sharded").output, HasSubstr("lower bound"));
   EXPECT_THAT(plan("sharded:cap=8MiB").output, Not(HasSubstr("lower bound")));
-  EXPECT_THAT(plan("fsdp").output, Not(HasSubstr("lower bound")));
+  EXPECT_THAT(plan("fsdp").output, HasSubstr("lower bound"));
+  EXPECT_THAT(plan("pipeline:stages=2").output, HasSubstr("lower bound"));
+  EXPECT_THAT(plan("pipeline:stages=2+fsdp").output, Not(HasSubstr("lower bound")));
 }
 
 TEST_F(PolicyCliTest, ExploreTakesPoliciesWithSeveralOptions) {

@@ -91,7 +91,7 @@ TEST(ExplainTest, ThePlanIsComparedWithTheSearchOfItsOwnKind) {
     EXPECT_EQ(like.decisions.gathers.has_value(), one.policy.decisions.gathers.has_value());
     EXPECT_EQ(schedule::placement(like).mode, schedule::placement(one.policy).mode);
     EXPECT_FALSE(one.why.buckets.empty()) << one.why.no_borders;
-    EXPECT_EQ(one.why.bound.has_value(), !one.policy.decisions.gathers.has_value());
+    EXPECT_TRUE(one.why.bound);
   }
   const Explained ahead = explained("fsdp:forward=2,backward=2,reshard=no");
   EXPECT_EQ(ahead.why.searched->policy.decisions.gathers->forward, 2);

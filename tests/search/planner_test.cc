@@ -207,7 +207,7 @@ TEST(PlannerTest, OnlyConsecutiveBucketsOfWholeGradientsOnOneStreamAreBounded) {
   EXPECT_FALSE(planner.is_bounded(other)) << "a part of a gradient";
   other = plain;
   other.merge.micro_steps = 2;
-  EXPECT_FALSE(planner.is_bounded(other)) << "two micro-steps";
+  EXPECT_TRUE(planner.is_bounded(other)) << "two micro-steps";
   other = plain;  // in one bucket the order does not matter
   other.buckets = {plain.buckets[0]};
   other.buckets[0].gradients.clear();
