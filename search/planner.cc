@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <iterator>
 #include <limits>
@@ -598,6 +599,23 @@ void Planner::climb(Search& search) {
   }
 }
 
+namespace {
+
+// The best of each number of buckets.
+std::vector<Placed> unlike(std::vector<Placed> starts) {
+  std::ranges::stable_sort(starts, {}, &Placed::step);
+  std::vector<Placed> all;
+  for (Placed& start : starts) {
+    const auto alike = [&](const Placed& other) {
+      return other.choices.size() == start.choices.size();
+    };
+    if (std::ranges::none_of(all, alike)) all.push_back(std::move(start));
+  }
+  return all;
+}
+
+}  // namespace
+
 // With the evaluator: from the best grouping of each size that was weighed, from the starts that were given and from the grouping that the
 // lower bound thinks of, unless one of them is as good as the bound. Launches are only held back where that pays.
 schedule::Schedule Planner::search_on(const Search& search) {
@@ -629,12 +647,9 @@ schedule::Schedule Planner::search_on(const Search& search) {
     simulated_ += static_cast<std::size_t>(climbed.evaluations);
     return climbed;
   };
-  const auto bound = bound_of(evaluator, found.best, Bounding::Known);
-  if (bound) {
-    constexpr double kNearly = 1.003;
-    options.enough =
-        Duration(static_cast<std::int64_t>(kNearly * static_cast<double>(bound->step.count())));
-  }
+  const auto bound = bound_of(evaluator, found.best, Bounding::Known, {});
+  constexpr double kNearly = 1.003;  // times the bound
+  options.enough = Duration::max();
   const auto is_enough = [&] {
     constexpr double kEnough = 1 + 1e-4;  // times the bound
     return bound && to_us(found.best.step) <= kEnough * to_us(bound->step);
@@ -646,16 +661,12 @@ schedule::Schedule Planner::search_on(const Search& search) {
     if (!is_enough()) found = climb({starts.back()});
   }
   if (!is_enough()) {
-    // The best of each number of buckets: climbs seldom leave it.
-    std::ranges::stable_sort(starts, {}, &Placed::step);
-    std::vector<Placed> unlike;
-    for (const Placed& start : starts) {
-      const auto alike = [&](const Placed& other) {
-        return other.choices.size() == start.choices.size();
-      };
-      if (std::ranges::none_of(unlike, alike)) unlike.push_back(start);
-    }
-    const LocalSearchResult other = climb(unlike);
+    options.enough = {};
+    if (bound)
+      options.enough = Duration(std::llround(kNearly * static_cast<double>(bound->step.count())));
+    // Where much may be left, from the best of each number of buckets: climbs seldom leave it.
+    if (found.best.step > options.enough) starts = unlike(std::move(starts));
+    const LocalSearchResult other = climb(starts);
     if (other.best.step < found.best.step) found = other;
   }
   constexpr double kPays = 0.995;
@@ -917,8 +928,8 @@ Bound Planner::lower_bound(const Candidate& found) {
     const auto choices =
         evaluator == nullptr ? std::nullopt : evaluator->model.choices_of(found.schedule);
     if (choices) {
-      auto closer =
-          bound_of(*evaluator, {*choices, Duration(found.summary.step_ns)}, Bounding::Sought);
+      auto closer = bound_of(*evaluator, {*choices, Duration(found.summary.step_ns)},
+                             Bounding::Sought, bound.step);
       if (closer && closer->step > bound.step) bound = *std::move(closer);
     }
   }
@@ -930,7 +941,7 @@ Bound Planner::lower_bound(const Candidate& found) {
 
 // That of its kind again, unless a lower step may give a higher one.
 std::optional<StepBound> Planner::bound_of(Evaluator& evaluator, const Placed& found,
-                                           Bounding bounding) {
+                                           Bounding bounding, Duration other) {
   const std::optional<BoundKind> kind = evaluator.model.bound_kind(found.choices, found.step);
   if (!kind) return std::nullopt;
   auto known = std::ranges::find(evaluator.bounds, *kind, &Evaluator::Known::kind);
@@ -941,16 +952,26 @@ std::optional<StepBound> Planner::bound_of(Evaluator& evaluator, const Placed& f
     known = std::prev(evaluator.bounds.end());
   }
   const auto take = [&](Duration step) {
-    StepBound other = evaluator.model.lower_bound(*kind, step);
-    other.known = std::min(other.known, known->bound.known);
-    const bool is_higher = other.step > known->bound.step;
-    known->bound.known = other.known;
-    if (is_higher) known->bound = std::move(other);
+    StepBound next = evaluator.model.lower_bound(*kind, step);
+    next.known = std::min(next.known, known->bound.known);
+    const bool is_higher = next.step > known->bound.step;
+    known->bound.known = next.known;
+    if (is_higher) known->bound = std::move(next);
   };
-  if (known->bound.is_spent && found.step < known->bound.known) take(found.step);
-  if (known->bound.is_spent && bounding == Bounding::Sought && !known->is_sought) {
+  constexpr double kClose = 1.003;  // times the bound: hardly more can be found
+  const bool may_rise = known->bound.is_spent &&
+                        to_us(found.step) > kClose * to_us(std::max(other, known->bound.step));
+  if (may_rise && found.step < known->bound.known) take(found.step);
+  if (may_rise && bounding == Bounding::Sought && !known->is_sought) {
     known->is_sought = true;
     take(Duration::max());
+  }
+  // Those that are launched when ready are some of those that are launched at any time.
+  BoundKind any = *kind;
+  any.is_when_ready = false;
+  const auto wider = std::ranges::find(evaluator.bounds, any, &Evaluator::Known::kind);
+  if (wider != evaluator.bounds.end() && wider->bound.step > known->bound.step) {
+    known->bound.step = wider->bound.step;
   }
   return known->bound;
 }

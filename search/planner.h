@@ -229,10 +229,11 @@ class Planner {
   // Whether an evaluator is worth being made for one Schedule, or with the second one of its kind.
   enum class Wanted { Now, Twice };
   Evaluator* evaluator_of(const schedule::Schedule& schedule, Wanted wanted);
-  // Sought: also without a known step, where one that was given up may be lower for it; then plans of a kind have one bound.
+  // Sought: also without a known step, where one that was given up may be lower for it; then plans of a kind have one bound. `other`: a bound that
+  // is known besides.
   enum class Bounding { Known, Sought };
   static std::optional<StepBound> bound_of(Evaluator& evaluator, const Placed& found,
-                                           Bounding bounding);
+                                           Bounding bounding, Duration other);
 
   // When these gradients were ready.
   struct ReadyTimes {
