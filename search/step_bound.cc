@@ -311,10 +311,10 @@ std::string kind_text(const StepData& data, const BoundKind& kind) {
     text = "whole gradients in consecutive buckets, copied and waited for at the end of backward,";
   }
   if (data.gathers_each_use()) {
-    return text + " on " +
-           (kind.shares_stream ? "one stream" : "one stream beside that of gathers") +
-           ", with at most " + to_string(data.parameters(kind.most_gathered)) +
-           " of parameters gathered at a time" + (kind.reshards ? "" : " and kept for backward");
+    text += ", with at most " + to_string(data.parameters(kind.most_gathered)) +
+            " of parameters gathered at a time";
+    text += kind.reshards ? "," : " and kept for backward,";
+    return text + (kind.shares_stream ? " on one stream" : " on one stream beside the gathers'");
   }
   if (data.sharding) {
     text += std::string(", reduce-scattered, and gathered ") +
