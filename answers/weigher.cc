@@ -22,10 +22,8 @@
 #include "search/recorded.h"
 
 namespace dovetail::answers {
-namespace {
 
-// All that a site is made of.
-std::string key_of(const Question& question) {
+std::string site_key(const Question& question) {
   std::string key = (question.job.empty() ? "w " + question.workload : "j " + question.job);
   (key += '\n') += question.cluster;
   if (question.world) (key += '\n') += std::to_string(*question.world);
@@ -43,6 +41,8 @@ std::string key_of(const Question& question) {
   }
   return key;
 }
+
+namespace {
 
 predict::InputOptions options_of(const Question& question, const std::string& data_dir) {
   return {.workload = question.job.empty() ? question.workload : question.job,
@@ -310,7 +310,7 @@ std::string Site::remembered(std::string key, const std::function<std::string()>
 }
 
 std::shared_ptr<Weigher::Kept> Weigher::kept_for(const Question& question) {
-  const std::string key = key_of(question);
+  const std::string key = site_key(question);
   const std::lock_guard lock(mutex_);
   for (auto at = kept_.begin(); at != kept_.end(); ++at) {
     if (at->first != key) continue;

@@ -95,6 +95,9 @@ class Site {
   std::unordered_map<std::string, std::string> remembered_;
 };
 
+// All that a site is made of, in one text: questions about one site have the same.
+std::string site_key(const Question& question);
+
 class Weigher {
  public:
   static constexpr std::size_t kKept = 16;  // sites

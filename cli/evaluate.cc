@@ -6,6 +6,8 @@
 #include <array>
 #include <cmath>
 #include <deque>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +19,7 @@
 #include "base/interruption.h"
 #include "base/json.h"
 #include "base/json_reader.h"
+#include "base/parallel.h"
 #include "cli/document.h"
 #include "cli/export_job.h"
 #include "cli/fault.h"
@@ -281,19 +284,48 @@ std::string Evaluator::answer(std::string_view line) {
   return id.empty() ? text : "{\"id\":" + id + "," + text.substr(1);
 }
 
+void Evaluator::answer_all(const std::vector<std::string>& lines,
+                           const std::function<void(const std::string& answer)>& use) {
+  std::map<std::string, std::size_t> known;  // index into `sites` of each key
+  std::vector<std::vector<std::size_t>> sites;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto key = attempt([&] { return answers::site_key(Line::of(lines[i]).asked); });
+    const auto [site, is_new] = known.try_emplace(key ? *key.value : "", sites.size());
+    if (is_new) sites.emplace_back();
+    sites[site->second].push_back(i);
+  }
+  std::mutex using_them;
+  std::vector<std::optional<std::string>> answered(lines.size());
+  std::size_t used = 0;
+  parallel_for(sites.size(), [&](std::size_t site) {
+    for (const std::size_t i : sites[site]) {
+      throw_if_interrupted();
+      std::string text = answer(lines[i]);
+      const std::scoped_lock lock(using_them);
+      answered[i] = std::move(text);
+      while (used < answered.size() && answered[used]) use(*answered[used++]);
+    }
+  });
+}
+
 void evaluate(const EvaluateOptions& options, std::istream& in, std::ostream& out) {
+  constexpr std::size_t kMostAtOnce = 256;
   Evaluator evaluator(options.data_dir);
   std::optional<AsksBeforeEnding> keep_what_is_answered;
-  std::string line;
-  while (true) {
+  std::vector<std::string> lines;
+  while (in) {
     if (in.rdbuf()->in_avail() <= 0) {
       out.flush();
       keep_what_is_answered.reset();  // nothing is lost where a signal ends the wait for a line
     }
-    if (!std::getline(in, line)) return;
-    if (!keep_what_is_answered) keep_what_is_answered.emplace(Asks::Anywhere);
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    out << evaluator.answer(line) << '\n';
+    // Those that are there already are answered side by side.
+    lines.clear();
+    for (std::string line; lines.size() < kMostAtOnce && std::getline(in, line);) {
+      if (!keep_what_is_answered) keep_what_is_answered.emplace(Asks::Anywhere);
+      if (line.find_first_not_of(" \t\r") != std::string::npos) lines.push_back(std::move(line));
+      if (in.rdbuf()->in_avail() <= 0) break;
+    }
+    evaluator.answer_all(lines, [&](const std::string& answer) { out << answer << std::endl; });
     if (AsksBeforeEnding::is_asked()) throw Interrupted();
   }
 }

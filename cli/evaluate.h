@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <istream>
 #include <list>
 #include <memory>
@@ -20,6 +21,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace dovetail::answers {
 class Weigher;
@@ -36,6 +38,10 @@ class Evaluator {
   // The answer to a line, without a line's end. Several threads may ask at once; those that ask of one workload on one machine
   // wait for each other. Throws nothing that a line can cause.
   std::string answer(std::string_view line);
+  // The same of several lines, side by side: those of one workload on one machine in their order, on one thread. `use` gets the
+  // answers in the order of the lines, each as soon as it and those before it are there. Throws Interrupted as evaluate() does.
+  void answer_all(const std::vector<std::string>& lines,
+                  const std::function<void(const std::string& answer)>& use);
 
  private:
   std::unique_ptr<answers::Weigher> weigher_;

@@ -243,7 +243,7 @@ std::string verdict_on(const JobTable& table, std::size_t at) {
 // The rows to print: all, or the fastest that fit, a few that would be faster than the best, the best and the job as
 // asked.
 std::vector<std::size_t> job_rows_shown(const JobTable& table, bool all) {
-  constexpr std::size_t kFitting = 10;
+  constexpr std::size_t kFitting = 8;
   constexpr std::size_t kTooLarge = 3;
   std::vector<std::size_t> shown;
   std::size_t fitting = 0;

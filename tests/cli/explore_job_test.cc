@@ -77,11 +77,11 @@ TEST(ExploreJobTest, SetsNothingThatIsSlowerThanWhatNoFrameworkSays) {
 }
 
 TEST(ExploreJobTest, ShowsTheFastestRowsAndTheJobAsAsked) {
-  const std::string job = testing::kShortLlama + ":tp=4,dp_shard=2,gbs=16,seq=8192";
-  const std::string few = explored(job, "h100x8");
+  const std::string job = "llama3_8b:tp=2,dp_shard=4,gbs=64,recompute=full";
+  const std::string few = explored(job, "h200x8");
   EXPECT_THAT(few, ::testing::ContainsRegex("\n[0-9]+ more rows?: --all\n"));
   EXPECT_THAT(few, HasSubstr("\nas asked "));
-  ExploreOptions options = options_of(job, "h100x8");
+  ExploreOptions options = options_of(job, "h200x8");
   options.detail.all = true;
   std::ostringstream all;
   EXPECT_EQ(explore(options, all), 0);
