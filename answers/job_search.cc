@@ -105,6 +105,7 @@ class GridSearch {
       if (!found_.interrupted) look_at_points();
       if (!found_.interrupted) sketch_and_simulate();
       if (!found_.interrupted) simulate_fewest_changes();
+      if (!found_.interrupted) simulate_what_fits();
       if (!found_.interrupted) simulate_gathers();
       if (!found_.interrupted && !fastest_row()) simulate_the_smallest();
     } catch (const Interrupted&) {
@@ -397,6 +398,23 @@ class GridSearch {
     }
   }
 
+  // Where all that was simulated may not fit, of what does for certain the fastest by their sketches.
+  void simulate_what_fits() {
+    constexpr std::size_t kShown = 2;
+    if (std::ranges::any_of(found_.rows, [&](const JobRow& row) {
+          return row.found.fits() == Fits::Yes && is_told(row);
+        }))
+      return;
+    rank();
+    std::vector<Trial> next;
+    for (Candidate* candidate : ranked_) {
+      if (next.size() == kShown) break;
+      if (!candidate->was_tried && candidate->fits == Fits::Yes && is_told(*candidate))
+        next.push_back(trial_of(*candidate));
+    }
+    simulate(std::move(next));
+  }
+
   // How parameters are gathered, about which a sketch says little: all ways of the fastest.
   void simulate_gathers() {
     const std::optional<std::size_t> fastest = fastest_row();
@@ -416,8 +434,9 @@ class GridSearch {
                         .changes = std::max(0, changes + (is_plain ? -1 : 0))});
       }
     }
-    found_.counts.all += static_cast<std::int64_t>(next.size());
+    const std::size_t before = found_.rows.size();
     simulate(std::move(next));
+    found_.counts.all += std::ssize(found_.rows) - static_cast<std::ptrdiff_t>(before);
   }
 
   // The job as asked, and where no framework can be told it what the nearest makes of it.
@@ -506,14 +525,17 @@ class GridSearch {
       lines.push_back(why);
   }
 
-  // Whether any framework can be told any of them; so many kinds are asked for.
+  // Whether any framework can be told any of them; so many kinds are asked for, first those with the orders that most know.
   void ask_whether_any_is_told() {
-    constexpr std::size_t kKindsAsked = 24;
+    constexpr std::size_t kKindsAsked = 200;
     is_any_told_ |=
         std::ranges::any_of(found_.rows, [](const JobRow& row) { return !row.target.empty(); });
-    for (const Candidate& candidate : candidates_) {
-      if (is_any_told_ || told_.size() >= kKindsAsked) return;
-      is_any_told_ = is_told_itself(candidate);
+    for (const bool splits : {false, true}) {
+      for (const Candidate& candidate : candidates_) {
+        if (is_any_told_ || told_.size() >= kKindsAsked) return;
+        if (schedule::splits_backward(candidate.way.order) == splits)
+          is_any_told_ = is_told_itself(candidate);
+      }
     }
   }
   [[nodiscard]] bool is_told(const Candidate& candidate) {
@@ -592,10 +614,9 @@ class GridSearch {
     if (fits != Fits::May) return fits == Fits::Yes;
     return asked_peak_ && peak <= *asked_peak_;
   }
-  // Somebody can be told it; or nobody any row, as of jobs that frameworks' files do not know.
+  // Somebody can be told it; or nobody any job, as of models that frameworks' files do not know.
   [[nodiscard]] bool is_told(const JobRow& row) const {
-    return !row.target.empty() ||
-           std::ranges::all_of(found_.rows, [](const JobRow& one) { return one.target.empty(); });
+    return !row.target.empty() || !is_any_told_;
   }
   [[nodiscard]] bool is_candidate(const JobRow& row) const {
     return has_room(row.found.fits(), row.found.peak()) && is_told(row);
@@ -694,8 +715,10 @@ class GridSearch {
       if (found_.least && row.found.fits() != Fits::No)
         found_.least = std::min(*found_.least, row.found.step);
     }
-    const std::int64_t rest = counts.all - counts.simulated - counts.without_room - counts.left;
-    (found_.interrupted ? counts.left : counts.slower) += std::max<std::int64_t>(0, rest);
+    // Of those without room some were simulated: as asked, the smallest.
+    const std::int64_t rest = counts.all - counts.simulated - counts.left;
+    counts.without_room = std::min(counts.without_room, rest);
+    (found_.interrupted ? counts.left : counts.slower) += rest - counts.without_room;
   }
 
   // One part after the other, each time the one that its sketch says gives most; every step of the way is simulated.

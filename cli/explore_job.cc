@@ -67,7 +67,10 @@ jobs::JobGrid wanted(const Job& job, const models::Cluster& cluster) {
   const std::int64_t world = cluster.what_if.world.value_or(cluster.ranks);
   if (job.layout != jobs::Layout{} || world == 1) return jobs::JobGrid::beside(job);
   if (job.batch.global == job.batch.micro) {
-    throw InputError("explore: a job without a layout needs gbs=, the samples of a step");
+    throw InputError(
+        "explore: a job without a layout needs gbs=, the samples of a step, of more than one "
+        "micro-batch (mbs=" +
+        std::to_string(job.batch.micro) + ")");
   }
   const std::int64_t node = cluster.topology ? cluster.topology->node_ranks : kUnknownNode;
   return jobs::JobGrid::over(job, world, std::min(node, kUnknownNode));
@@ -457,7 +460,9 @@ void print_below_rows(std::ostream& out, const JobTable& table) {
                       " are slower whatever overlaps, " + std::to_string(counts.simulated) +
                       " were simulated" +
                       (counts.left > 0 ? ", " + std::to_string(counts.left) +
-                                             " more are slower by estimate, not by proof"
+                                             (table.found.interrupted
+                                                  ? " more were not tried"
+                                                  : " more are slower by estimate, not by proof")
                                        : ""));
   print_text(out, "ms of the stage with the least bubble; MFU by " +
                       std::string(job.lora > 0 ? "what is computed (of a frozen weight 4 FLOP a "

@@ -40,7 +40,9 @@ void print_table(std::ostream& out, const Table& table) {
   const TableText text = text_of(table, room);
   for (const TextLine& line : text.lines) out << coloured(line.text, line.tone) << '\n';
   std::string missing;
-  for (const std::string& title : text.missing) missing += (missing.empty() ? "" : ", ") + title;
+  for (const std::string& title : text.missing) {
+    if (!title.empty()) missing += (missing.empty() ? "" : ", ") + title;
+  }
   if (!missing.empty()) {
     print_text(out, "(wider than " + std::to_string(room) + " columns shows " + missing + ")");
   }

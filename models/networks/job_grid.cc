@@ -12,7 +12,7 @@
 namespace dovetail::jobs {
 namespace {
 
-constexpr std::int64_t kMostMicro = 16;
+constexpr std::int64_t kMostMicro = 128;
 constexpr std::int64_t kMostChunks = 12;
 
 std::int32_t narrow(std::int64_t value) { return static_cast<std::int32_t>(value); }
@@ -68,18 +68,21 @@ std::vector<Sharding> shardings(const Job& job, bool divides, bool is_own) {
     if (std::ranges::find(found, one) == found.end()) found.push_back(one);
   };
   if (is_own) add(sharding_of(job));
-  if (divides) {
+  if (divides || is_own) {
     for (const bool reshard : {true, false})
       add({.zero = Zero::Parameters, .reshard = reshard, .prefetch = narrow(job.prefetch)});
-    return found;
   }
+  if (divides && !is_own) return found;
   Sharding own = sharding_of(job);
-  for (const Zero zero : {Zero::Nothing, Zero::Optimizer}) {
+  for (const Zero zero : {Zero::Nothing, Zero::Optimizer, Zero::Gradients}) {
     own.zero = zero;
     own.overlap_gradients = own.overlap_parameters = true;
     add(own);
-    own.overlap_gradients = own.overlap_parameters = false;
-    if (zero == Zero::Optimizer && is_own) add(own);
+    if (zero == Zero::Nothing) continue;
+    own.overlap_parameters = false;
+    add(own);
+    own.overlap_gradients = false;
+    if (is_own) add(own);
   }
   return found;
 }
@@ -107,7 +110,11 @@ void JobGrid::add_points(GridPoint degrees, bool divides) {
       }
     }
   }
-  for (const std::int64_t micro : powers_of_two(kMostMicro, job_.batch.micro)) {
+  std::vector<std::int64_t> micros = powers_of_two(kMostMicro, job_.batch.micro);
+  for (std::int64_t three = 3; three <= kMostMicro; three *= 2) {
+    if (three != job_.batch.micro) micros.push_back(three);
+  }
+  for (const std::int64_t micro : micros) {
     if (job_.batch.global % (micro * replicas) != 0) continue;
     for (const Sharding& one : sharded) {
       for (const auto& [ep, etp] : experts) {
@@ -265,7 +272,9 @@ Job JobGrid::with(Job at_point, const GridWay& way) const {
     l.layers = layers_of_stages(at_point);
   at_point.async_tp = way.async_tp;
   at_point.recompute = way.recompute;
-  at_point.recompute_layers = way.recompute_layers;
+  // What changes nothing stays as it is said.
+  at_point.recompute_layers =
+      way.recompute == Recompute::Full ? way.recompute_layers : job_.recompute_layers;
   return at_point;
 }
 

@@ -6,9 +6,9 @@
 //     if (const auto job = grid.job_at(point))
 //       for (const GridWay& way : grid.ways(*job)) grid.with(*job, way);
 //
-//   points   tp: powers of two up to a node; cp, pp: powers of two; what is left as replicas (zero=0, zero=1), as shards, or as
+//   points   tp: powers of two up to a node; cp, pp: powers of two; what is left as replicas (zero=0, 1, 2), as shards, or as
 //            shards of every power of two with replicas of them; ep: powers of two that divide experts and ranks, with etp 1 or tp;
-//            mbs: powers of two up to 16. Beside a job: its degrees, but for ep and etp
+//            mbs: powers of two up to 128 and three times them. Beside a job: its degrees, but for ep and etp
 //   ways     1f1b, interleaved with as many chunks as divide layers, zero-bubble, zbv; layers evenly, or fewer on the last stage;
 //            async_tp; recompute: nothing, by op, layers whole
 //

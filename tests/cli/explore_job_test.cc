@@ -272,7 +272,7 @@ TEST(ExploreJobTest, RefusalsAreOneLine) {
 
 // The line that explore prints, followed for each target: what is written is what was best.
 TEST(ExportJobTest, FollowsTheLineOfExplore) {
-  const std::string text = explored("qwen3_0.6b:dp_shard=2,seq=512,gbs=2", "h100x2");
+  const std::string text = explored("qwen3_0.6b:dp_shard=2,seq=512,gbs=2,as=fsdp", "h100x2");
   const std::size_t at = text.find("next: dovetail export --job \"");
   ASSERT_NE(at, std::string::npos) << text;
   const std::string job = text.substr(at + 29, text.find('"', at + 29) - at - 29);
