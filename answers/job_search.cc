@@ -391,7 +391,9 @@ class GridSearch {
         if (changes_of(*candidate) != changes || seen == kTriedPerChange) continue;
         if (!has_room(candidate->fits, candidate->peak) || !is_told(*candidate)) continue;
         if (corrected(*candidate) * (1 - apart(row)) > as_us(row.found.step)) break;
+        if (effort_ + effort_of(*candidate) > kMostEffort) continue;
         ++seen;
+        effort_ += effort_of(*candidate);
         if (!candidate->was_tried) next.push_back(trial_of(*candidate));
       }
       if (!next.empty()) simulate(std::move(next));

@@ -102,12 +102,13 @@ class Process {
 };
 
 // 5 minutes of one core; the first layouts take a third of a second of it (in a sanitizer's build twenty times that).
-constexpr const char* kLarge = "explore --job llama3_405b:gbs=1024 --cluster h100x1024 --all";
+constexpr const char* kLarge =
+    "explore --job llama3_405b:tp=8,pp=32,dp=4,gbs=512 --cluster h100x1024 --all";
 
 // Interrupted later and later, until its first row is there: when that is depends on the machine.
-testing::Ended interrupted_with_rows(int signal) {
+testing::Ended interrupted_with_rows(int signal, double& seconds) {
   testing::Ended ended;
-  for (double seconds = 1.5; seconds < 60; seconds *= 1.4) {
+  for (; seconds < 60; seconds *= 1.5) {
     const Process large(kLarge);
     large.signal_after(seconds, signal);
     ended = large.end();
@@ -119,8 +120,9 @@ testing::Ended interrupted_with_rows(int signal) {
 
 TEST(InterruptionTest, ALargeExplorationPrintsTheRowsThatItHas) {
   if (testing::kHasSanitizer) GTEST_SKIP() << "takes long to its first row";
+  double seconds = 2;
   for (const int signal : {SIGINT, SIGTERM}) {
-    const testing::Ended ended = interrupted_with_rows(signal);
+    const testing::Ended ended = interrupted_with_rows(signal, seconds);
     EXPECT_EQ(ended.code, 128 + signal) << ended.output;
     EXPECT_THAT(ended.output, HasSubstr("interrupted: the rows are those that were tried until"));
     EXPECT_THAT(ended.output, HasSubstr(" were simulated"));
