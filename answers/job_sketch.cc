@@ -292,7 +292,7 @@ class BlockClock {
       const TravelTime travels = time_of(*work);
       pass.host += as_ns(host_.collective);
       pass.travel += travels;
-      time = travels;
+      time = {travels.least, travels.about};
     } else {
       const models::OpCost cost = costs_.ops.model().price(op);
       time = {as_ns(std::ranges::min(cost.by_class)),
@@ -428,6 +428,16 @@ struct Pipeline {
   }
 };
 
+// A step's parts, of each role: what is behind its passes.
+struct Assembled {
+  Pipeline pipeline;
+  std::vector<jobs::Held> held = std::vector<jobs::Held>(pipeline.roles.size());
+  std::vector<jobs::Held> buckets = std::vector<jobs::Held>(pipeline.roles.size());
+  std::vector<Divided> travels = std::vector<Divided>(pipeline.roles.size());
+  std::vector<double> updates = std::vector<double>(pipeline.roles.size());
+  double largest = 0;  // gather and reduction of a block
+};
+
 PassOrder pass_order(const schedule::PipelineShape& shape) {
   PassOrder order{.steps = {}, .micro_batches = shape.micro_steps};
   std::map<std::array<std::int32_t, 3>, std::int32_t> places;
@@ -480,6 +490,12 @@ struct JobSketcher::Parts {
   [[nodiscard]] std::shared_ptr<const Blocks> blocks_of(const jobs::Job& job,
                                                         jobs::Recompute again);
   [[nodiscard]] std::shared_ptr<const PassOrder> order_of(const jobs::Job& job);
+  [[nodiscard]] Assembled assembled(const jobs::Job& job, const jobs::GroupShapes& groups);
+  // Of each block what Zero 3 does: the embedding, each kind of layer, the head.
+  [[nodiscard]] std::vector<Divided> all_divided(const jobs::Job& job,
+                                                 const jobs::GroupShapes& groups, const Blocks& of);
+  // A micro-batch's way to the next stage.
+  [[nodiscard]] PassTime send(const jobs::Job& job);
 
   // Of parameters over their group, `each` bytes an element; of sums over the replicas of their shards, too.
   [[nodiscard]] TravelTime over(Collective kind, const jobs::GroupShapes& groups,
@@ -672,105 +688,125 @@ Duration JobSketcher::least_of_any_order(const jobs::Job& job) {
                                             static_cast<double>(job.layout.pp)));
 }
 
-JobSketch JobSketcher::sketch(const jobs::Job& job) {
+namespace {
+
+bool is_divided(const jobs::Job& job) {
+  return job.zero == jobs::Zero::Parameters && jobs::has_copies(job);
+}
+
+// Elements of a bucket of gradients; beyond all of them where there are none.
+double bucket_of(const jobs::Job& job) {
+  constexpr double kEndless = 1e18;
+  if (is_divided(job)) return kEndless;
+  const std::optional<Bytes> cap = schedule::bucket_size(jobs::policy_of(job));
+  return cap ? static_cast<double>(cap->count()) / size_of_element(job.precision.reduce) : kEndless;
+}
+
+}  // namespace
+
+std::vector<Divided> JobSketcher::Parts::all_divided(const jobs::Job& job,
+                                                     const jobs::GroupShapes& groups,
+                                                     const Blocks& of) {
+  std::vector<Divided> all(of.layers.size() + 2);
+  if (!is_divided(job)) return all;
+  all.front() = divided(job, groups, of.embedding.weights, false);
+  all.back() = divided(job, groups, of.head.weights, false);
+  for (std::size_t i = 0; i < of.layers.size(); ++i)
+    all[i + 1] = divided(job, groups, of.layers[i].weights, true);
+  return all;
+}
+
+PassTime JobSketcher::Parts::send(const jobs::Job& job) {
   const jobs::Layout& l = job.layout;
-  const jobs::GroupShapes groups = jobs::group_shapes(job);
+  if (l.pp == 1) return {};
+  const double rows = static_cast<double>(job.batch.micro * job.batch.sequence) /
+                      static_cast<double>(l.cp * (l.sp ? l.tp : 1));
+  const TravelTime time = collectives.time(
+      Collective::SendRecv, {.size = 2, .stride = l.stage_ranks()},
+      rows * static_cast<double>(job.model.width) * size_of_element(job.precision.compute));
+  return {time.least, time.about};
+}
+
+Assembled JobSketcher::Parts::assembled(const jobs::Job& job, const jobs::GroupShapes& groups) {
+  const jobs::Layout& l = job.layout;
   const bool is_part = job.recompute == jobs::Recompute::Full && job.recompute_layers > 0;
-  const auto again = parts_->blocks_of(job, job.recompute);
-  const auto kept = is_part ? parts_->blocks_of(job, jobs::Recompute::None) : again;
-  const bool is_divided = job.zero == jobs::Zero::Parameters && jobs::has_copies(job);
+  const auto again = blocks_of(job, job.recompute);
+  const auto kept = is_part ? blocks_of(job, jobs::Recompute::None) : again;
+  const std::vector<Divided> divided = all_divided(job, groups, *again);
   const bool is_async = job.async_tp && l.tp > 1;
   const bool is_split = schedule::splits_backward(l.order);
-  // Of each block what Zero 3 does: the embedding, each kind of layer, the head.
-  std::vector<Divided> divided(again->layers.size() + 2);
-  if (is_divided) {
-    divided.front() = parts_->divided(job, groups, again->embedding.weights, false);
-    divided.back() = parts_->divided(job, groups, again->head.weights, false);
-    for (std::size_t i = 0; i < again->layers.size(); ++i)
-      divided[i + 1] = parts_->divided(job, groups, again->layers[i].weights, true);
-  }
   const std::vector<std::int64_t> counts = jobs::layers_of_stages(job);
-  Pipeline pipeline{.job = job,
-                    .stages = std::vector<BlockTime>(counts.size()),
-                    .roles = std::vector<BlockTime>(static_cast<std::size_t>(l.pp)),
-                    .sums = std::vector<double>(static_cast<std::size_t>(l.pp)),
-                    .send = {},
-                    .most_lost = parts_->collectives.most_lost()};
-  const double count = pipeline.count();
+  Assembled all{.pipeline = {.job = job,
+                             .stages = std::vector<BlockTime>(counts.size()),
+                             .roles = std::vector<BlockTime>(static_cast<std::size_t>(l.pp)),
+                             .sums = std::vector<double>(static_cast<std::size_t>(l.pp)),
+                             .send = send(job),
+                             .most_lost = collectives.most_lost()}};
   // Sums of shards, where each micro-batch is reduced.
   const bool is_shard_summed = l.pp == 1 && job.zero >= jobs::Zero::Gradients;
-  const double of_sums = is_shard_summed ? 0 : 1;
+  const double count = all.pipeline.count();
   const double of_shards =
-      is_shard_summed ? (count - 1) / count / jobs::shards_of(job, false) : (count - 1) / count;
-  std::vector<jobs::Held> held(pipeline.roles.size());
-  std::vector<Divided> travels(pipeline.roles.size());
-  std::vector<double> updates(pipeline.roles.size());
-  // Buckets of sharded updates are of one size and cut gradients.
-  const std::optional<Bytes> cap =
-      is_divided ? std::nullopt : schedule::bucket_size(jobs::policy_of(job));
-  const double bucket =
-      cap ? static_cast<double>(cap->count()) / size_of_element(job.precision.reduce) : 1e18;
-  std::vector<jobs::Held> buckets(pipeline.roles.size());
-  double largest = 0;
+      (count - 1) / count / (is_shard_summed ? jobs::shards_of(job, false) : 1);
+  const double bucket = bucket_of(job);
   std::size_t layer = 0;
   for (std::size_t stage = 0; stage < counts.size(); ++stage) {
     const auto role = static_cast<std::size_t>(
         schedule::role_of_stage(schedule::stage_map_of(l.order), static_cast<std::int32_t>(l.pp),
                                 static_cast<std::int32_t>(stage)));
-    BlockTime& time = pipeline.stages[stage];
+    BlockTime& time = all.pipeline.stages[stage];
     const auto add = [&](const Block& block, const Divided& of_block) {
       const BlockTime& own = is_async ? block.beside : block.in_line;
-      time += is_divided ? beside_gathers(own, of_block, job) : own;
+      time += is_divided(job) ? beside_gathers(own, of_block, job) : own;
       (is_split ? time.weights : time.backward).about += of_shards * block.sum;
-      pipeline.sums[role] += of_sums * block.sum;
-      held[role] += block.weights.trained;
-      travels[role] += of_block;
-      updates[role] += block.update;
-      if (job.zero == jobs::Zero::Nothing) buckets[role] += block.buckets(bucket);
-      largest = std::max(largest, of_block.gather.about + of_block.reduce.about);
+      if (!is_shard_summed) all.pipeline.sums[role] += block.sum;
+      all.held[role] += block.weights.trained;
+      all.travels[role] += of_block;
+      all.updates[role] += block.update;
+      if (job.zero == jobs::Zero::Nothing) all.buckets[role] += block.buckets(bucket);
+      all.largest = std::max(all.largest, of_block.gather.about + of_block.reduce.about);
     };
     if (stage == 0) add(again->embedding, divided.front());
     for (std::int64_t i = 0; i < counts[stage]; ++i, ++layer) {
-      const std::size_t kind = parts_->kind_of_layer[layer];
+      const std::size_t kind = kind_of_layer[layer];
       const bool is_again = !is_part || i < job.recompute_layers;
       add((is_again ? again : kept)->layers[kind], divided[kind + 1]);
     }
     if (stage + 1 == counts.size()) add(again->head, divided.back());
     // Nobody waits for the gradient of the first stage's input.
-    if (is_split && stage == 0) {
-      time.weights += time.backward;
-      time.backward = {};
-    }
-    pipeline.roles[role] += time;
+    if (is_split && stage == 0) time.weights += std::exchange(time.backward, {});
+    all.pipeline.roles[role] += time;
   }
-  if (l.pp > 1) {
-    const double rows = static_cast<double>(job.batch.micro * job.batch.sequence) /
-                        static_cast<double>(l.cp * (l.sp ? l.tp : 1));
-    pipeline.send = parts_->collectives.time(
-        Collective::SendRecv, {.size = 2, .stride = l.stage_ranks()},
-        rows * static_cast<double>(job.model.width) * size_of_element(job.precision.compute));
-  }
+  return all;
+}
+
+JobSketch JobSketcher::sketch(const jobs::Job& job) {
+  const jobs::GroupShapes groups = jobs::group_shapes(job);
+  const Assembled all = parts_->assembled(job, groups);
+  const Pipeline& pipeline = all.pipeline;
+  const bool is_staged = job.layout.pp > 1;
+  const std::vector<double> ends =
+      is_staged ? pipeline.ends(*parts_->order_of(job))
+                : std::vector<double>{pipeline.count() * pipeline.roles.front().all().about};
   double least = pipeline.least();
   double about = 0;
-  const std::vector<double> ends =
-      l.pp > 1 ? pipeline.ends(*parts_->order_of(job))
-               : std::vector<double>{pipeline.count() * pipeline.roles.front().all().about};
   for (std::size_t role = 0; role < ends.size(); ++role) {
-    const Divided& all = travels[role];
-    double end =
-        ends[role] +
-        updates[role] / (job.zero == jobs::Zero::Nothing ? 1 : jobs::shards_of(job, false));
-    if (is_divided) {
-      const double times = l.pp == 1 ? count : 1;
-      const double back = l.pp == 1 ? all.again.least : 0;
-      least = std::max({least, times * (all.gather.least + back), times * all.reduce.least});
-      end += largest + (l.pp == 1 ? 0 : all.reduce.about);
+    const Divided& travels = all.travels[role];
+    const double shards = job.zero == jobs::Zero::Nothing ? 1 : jobs::shards_of(job, false);
+    double end = ends[role] + all.updates[role] / shards;
+    if (is_divided(job)) {
+      const double times = is_staged ? 1 : pipeline.count();
+      const double back = is_staged ? 0 : travels.again.least;
+      least =
+          std::max({least, times * (travels.gather.least + back), times * travels.reduce.least});
+      end += all.largest + (is_staged ? travels.reduce.about : 0);
     } else {
-      if (job.zero != jobs::Zero::Nothing)
-        buckets[role] = {.dense = held[role].dense / bucket,
-                         .experts = held[role].experts / bucket};
-      end += parts_->beside_update(job, groups, held[role], buckets[role], pipeline.roles[role],
-                                   role == 0);
+      // Buckets of sharded updates are of one size and cut gradients.
+      const double bucket = bucket_of(job);
+      const jobs::Held& held = all.held[role];
+      const jobs::Held cut{.dense = held.dense / bucket, .experts = held.experts / bucket};
+      end += parts_->beside_update(job, groups, held,
+                                   job.zero == jobs::Zero::Nothing ? all.buckets[role] : cut,
+                                   pipeline.roles[role], role == 0);
     }
     about = std::max(about, end);
   }
