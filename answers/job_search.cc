@@ -117,8 +117,13 @@ class GridSearch {
     if (!found_.best) {
       std::ranges::stable_sort(found_.rows, {}, [](const JobRow& row) { return row.found.peak(); });
     } else if (!found_.interrupted) {
-      verify_job(found_.rows[*found_.best].found.job);
-      find_path();
+      try {
+        verify_job(found_.rows[*found_.best].found.job);
+        find_path();
+      } catch (const Interrupted&) {
+        found_.interrupted = true;
+        found_.path.clear();
+      }
     }
     return std::move(found_);
   }
@@ -177,7 +182,9 @@ class GridSearch {
       sketch_points();
       if (!found_.interrupted) simulate_the_fastest();
       const std::optional<Duration> fastest = fastest_step();
-      if (!fastest || *fastest <= limit_) break;
+      if (fastest ? *fastest <= limit_ : limit_ == Duration::max()) break;
+      sketches_all_ =
+          !fastest;  // what was sketched as fastest is no candidate: it did not fit after all
     }
   }
 
@@ -202,6 +209,7 @@ class GridSearch {
   // The fastest step that was simulated, or where there is none a little more than the fastest that is sketched, of jobs that fit.
   [[nodiscard]] Duration best_known() {
     if (const std::optional<Duration> fastest = fastest_step()) return *fastest;
+    if (sketches_all_) return Duration::max();
     std::optional<Duration> about;
     for (const Candidate& candidate : candidates_) {
       const bool counts =
@@ -391,10 +399,12 @@ class GridSearch {
         if (changes_of(*candidate) != changes || seen == kTriedPerChange) continue;
         if (!has_room(candidate->fits, candidate->peak) || !is_told(*candidate)) continue;
         if (corrected(*candidate) * (1 - apart(row)) > as_us(row.found.step)) break;
-        if (effort_ + effort_of(*candidate) > kMostEffort) continue;
+        const bool is_too_much = effort_ + effort_of(*candidate) > kMostEffort;
+        if (!candidate->was_tried && is_too_much) continue;
         ++seen;
+        if (candidate->was_tried) continue;
         effort_ += effort_of(*candidate);
-        if (!candidate->was_tried) next.push_back(trial_of(*candidate));
+        next.push_back(trial_of(*candidate));
       }
       if (!next.empty()) simulate(std::move(next));
     }
@@ -507,9 +517,11 @@ class GridSearch {
     std::ranges::stable_sort(ranked_, {}, [&](const Candidate* one) { return corrected(*one); });
   }
 
+  // More than any machine has where it cannot be counted.
   [[nodiscard]] Bytes peak_of(const Job& job) {
-    const std::vector<jobs::StageMemory> stages = sketcher_.memory_of(job);
-    return stages[jobs::fullest(stages)].total();
+    constexpr Bytes kUncounted(std::int64_t{1} << 58);
+    const auto stages = attempt([&] { return sketcher_.memory_of(job); });
+    return stages ? (*stages.value)[jobs::fullest(*stages.value)].total() : kUncounted;
   }
   [[nodiscard]] Fits fits(Bytes peak) const {
     schedule::Holding held;
@@ -693,7 +705,7 @@ class GridSearch {
                            .changes = trial.changes});
     JobRow& row = found_.rows.back();
     if (row.change == kAsAsked && row.found.fits() != Fits::No) asked_peak_ = row.found.peak();
-    if (!trial.kin) return;
+    if (!trial.kin || trial.about == Duration{}) return;
     const double off = as_us(row.found.step) / as_us(trial.about);
     usual_off_ = std::min(usual_off_, off);
     off_[*trial.kin] = off;
@@ -785,6 +797,7 @@ class GridSearch {
   std::vector<Point> points_, aside_;  // aside: with ways beyond the limit, the least of those
   std::size_t sketched_ = 0;           // of points_
   Duration limit_{};                   // what takes at least as long was not sketched
+  bool sketches_all_ = false;          // until something was simulated that fits
   std::vector<Candidate> candidates_;
   std::vector<Candidate*> ranked_;
   bool has_any_room_ = false;

@@ -66,7 +66,8 @@ struct JobSearch {
   std::optional<std::size_t> fastest = std::nullopt;  // of the same rows
   std::vector<Decided> path =
       {};  // from the job as asked to the best, where that has several changes
-  // No job of the grid that fits is faster, whether a framework can be told it or not; absent where none fits.
+  // No job of the grid that fits is faster, whether a framework can be told it or not; where none is named (Job::as) as Megatron runs it,
+  // with Zero 3 as FSDP2 does. Absent where none fits, and where the search was interrupted.
   std::optional<Duration> least = std::nullopt;
   JobCounts counts = {};
   std::vector<std::string> left_out = {};  // why some cannot be priced, one line for each reason

@@ -259,20 +259,16 @@ std::string answer_at(answers::Site& site, const Line& line) {
   return answer.end();
 }
 
-}  // namespace
-
-Evaluator::Evaluator(std::string data_dir)
-    : weigher_(std::make_unique<answers::Weigher>(std::move(data_dir))) {}
-Evaluator::~Evaluator() = default;
-
-std::string Evaluator::answer(std::string_view line) {
+// The answer to a line, which may be read already.
+std::string answer_line(answers::Weigher& weigher, std::string_view line,
+                        std::optional<Line> read) {
   std::string id;
   std::string text;
   try {
-    const Line read = Line::of(line);
-    id = read.id;
-    weigher_->at_site(read.asked, [&](answers::Site& site) {
-      text = site.remembered(read.asks(), [&] { return answer_at(site, read); });
+    if (!read) read = Line::of(line);
+    id = read->id;
+    weigher.at_site(read->asked, [&](answers::Site& site) {
+      text = site.remembered(read->asks(), [&] { return answer_at(site, *read); });
     });
   } catch (const InputError& error) {
     text = one_line({{"error", error.what()}});
@@ -284,13 +280,30 @@ std::string Evaluator::answer(std::string_view line) {
   return id.empty() ? text : "{\"id\":" + id + "," + text.substr(1);
 }
 
+}  // namespace
+
+Evaluator::Evaluator(std::string data_dir)
+    : weigher_(std::make_unique<answers::Weigher>(std::move(data_dir))) {}
+Evaluator::~Evaluator() = default;
+
+std::string Evaluator::answer(std::string_view line) {
+  return answer_line(*weigher_, line, std::nullopt);
+}
+
 void Evaluator::answer_all(const std::vector<std::string>& lines,
                            const std::function<void(const std::string& answer)>& use) {
   std::map<std::string, std::size_t> known;  // index into `sites` of each key
   std::vector<std::vector<std::size_t>> sites;
+  std::vector<std::optional<Line>> read(lines.size());
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    const auto key = attempt([&] { return answers::site_key(Line::of(lines[i]).asked); });
-    const auto [site, is_new] = known.try_emplace(key ? *key.value : "", sites.size());
+    std::string key;
+    try {
+      read[i] = Line::of(lines[i]);
+      key = answers::site_key(read[i]->asked);
+    } catch (const std::exception&) {  // which is its answer
+      read[i].reset();
+    }
+    const auto [site, is_new] = known.try_emplace(key, sites.size());
     if (is_new) sites.emplace_back();
     sites[site->second].push_back(i);
   }
@@ -300,7 +313,7 @@ void Evaluator::answer_all(const std::vector<std::string>& lines,
   parallel_for(sites.size(), [&](std::size_t site) {
     for (const std::size_t i : sites[site]) {
       throw_if_interrupted();
-      std::string text = answer(lines[i]);
+      std::string text = answer_line(*weigher_, lines[i], std::move(read[i]));
       const std::scoped_lock lock(using_them);
       answered[i] = std::move(text);
       while (used < answered.size() && answered[used]) use(*answered[used++]);

@@ -120,7 +120,7 @@ testing::Ended interrupted_with_rows(int signal, double& seconds) {
 
 TEST(InterruptionTest, ALargeExplorationPrintsTheRowsThatItHas) {
   if (testing::kHasSanitizer) GTEST_SKIP() << "takes long to its first row";
-  double seconds = 2;
+  double seconds = 0.5;
   for (const int signal : {SIGINT, SIGTERM}) {
     const testing::Ended ended = interrupted_with_rows(signal, seconds);
     EXPECT_EQ(ended.code, 128 + signal) << ended.output;
