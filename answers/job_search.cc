@@ -51,6 +51,9 @@ Job as_likely_run(Job job) {
 // What sketches are off by is much alike among jobs that share and wait in the same ways.
 using Kin = std::array<std::int64_t, 7>;
 
+// What of a job is neither how its states are sharded nor which of its collectives overlap.
+using WorkShape = std::array<std::int64_t, 15>;
+
 // A job of the grid that fits, or may.
 struct Candidate {
   std::int32_t point = 0;
@@ -66,8 +69,9 @@ struct Trial {
   Job said;
   std::string change;
   int changes = 0;
-  std::optional<Kin> kin = std::nullopt;  // of a candidate
-  Duration about{};                       // what its sketch says
+  std::optional<Kin> kin = std::nullopt;  // of a candidate, as is
+  std::optional<WorkShape> shape = std::nullopt;
+  Duration about{};  // what its sketch says
   std::string target = {};
   std::optional<JobPrediction> found = std::nullopt;
   std::string refused = {};
@@ -129,10 +133,10 @@ class GridSearch {
   }
 
  private:
-  static constexpr std::size_t kLeastTried = 5, kMostTried = 24;
+  static constexpr std::size_t kLeastTried = 5, kMostTried = 24, kMostNear = 6, kMostAlike = 6;
   static constexpr std::int64_t kMostEffort = 40'000, kMostToShow = 10'000;  // effort_of
-  static constexpr double kMargin = 0.01;  // of corrected sketches
-  static constexpr double kApart = 0.02;   // of what nearby kinds are off by
+  static constexpr double kMargin = 0.02;  // of corrected sketches
+  static constexpr double kApart = 0.05;   // of what nearby kinds are off by
   static constexpr std::size_t kTriedPerChange = 2;
   static constexpr int kMostChanges = 8;
 
@@ -140,6 +144,7 @@ class GridSearch {
   struct Point {
     std::int32_t index = 0;
     Duration least{};
+    Duration from{};  // what takes less was sketched before
   };
 
   void look_at_points() {
@@ -192,15 +197,14 @@ class GridSearch {
   void sketch_points() {
     constexpr std::size_t kFirst = 32;
     begin(JobPhase::Sketch, points_.size() - sketched_ + aside_.size());
-    const Duration from = limit_;
     limit_ = best_known();
-    sketch(std::exchange(aside_, {}), from);
+    sketch(std::exchange(aside_, {}));
     std::size_t chunk = kFirst;
     while (sketched_ < points_.size() && points_[sketched_].least < limit_ && !found_.interrupted) {
       const auto begin = points_.begin() + static_cast<std::ptrdiff_t>(sketched_);
       const std::size_t count = std::min(points_.size() - sketched_, chunk);
       sketched_ += count;
-      sketch(std::vector<Point>(begin, begin + static_cast<std::ptrdiff_t>(count)), Duration{});
+      sketch(std::vector<Point>(begin, begin + static_cast<std::ptrdiff_t>(count)));
       chunk *= 2;
       limit_ = std::min(limit_, best_known());
     }
@@ -219,15 +223,17 @@ class GridSearch {
     return about ? *about + *about / 50 : Duration::max();
   }
 
-  void sketch(const std::vector<Point>& points, Duration from) {
+  void sketch(const std::vector<Point>& points) {
     std::mutex collecting;
     parallel_for(points.size(), [&](std::size_t i) {
       throw_if_interrupted();
       std::optional<Duration> aside;
-      std::vector<Candidate> candidates = candidates_at(points[i].index, from, aside);
+      std::vector<Candidate> candidates = candidates_at(points[i], aside);
       const std::scoped_lock lock(collecting);
       std::ranges::move(candidates, std::back_inserter(candidates_));
-      if (aside) aside_.push_back({.index = points[i].index, .least = *aside});
+      if (aside)
+        aside_.push_back(
+            {.index = points[i].index, .least = *aside, .from = std::max(points[i].from, limit_)});
       if (!watch_.goes_on(JobPhase::Sketch, "sketches")) found_.interrupted = true;
     });
     std::ranges::sort(candidates_, [](const Candidate& a, const Candidate& b) {
@@ -237,10 +243,9 @@ class GridSearch {
     if (!is_any_told_) ask_whether_any_is_told();
   }
 
-  // Of a point those ways that take at least `from` and less than the limit; `aside`: the least of those beyond it.
-  std::vector<Candidate> candidates_at(std::int32_t index, Duration from,
-                                       std::optional<Duration>& aside) {
-    const Job job = *grid_.job_at(grid_.points()[static_cast<std::size_t>(index)]);
+  // Of a point those ways that were not sketched before and take less than the limit; `aside`: the least of those beyond it.
+  std::vector<Candidate> candidates_at(const Point& point, std::optional<Duration>& aside) {
+    const Job job = *grid_.job_at(grid_.points()[static_cast<std::size_t>(point.index)]);
     std::vector<Candidate> kept;
     std::int64_t without_room = 0;
     bool is_kept_whole = false;  // what computes nothing again fits for certain
@@ -248,7 +253,7 @@ class GridSearch {
     std::string refused;
     std::optional<GridWay> plain;  // of the ways that differ in recomputation alone
     for (const GridWay& way : grid_.ways(job)) {
-      Candidate one{.point = index, .way = way};
+      Candidate one{.point = point.index, .way = way};
       const Job run = as_likely_run(grid_.with(job, way));
       if (!plain || !differs_in_recomputation_alone(*plain, way)) {
         plain = way;
@@ -258,11 +263,11 @@ class GridSearch {
         const auto sketch = attempt([&] { return sketcher_.sketch(least_of); });
         refused = sketch.error;
         is_kept_whole = fits(peak_of(least_of)) == Fits::Yes;
-        is_looked_at = sketch && sketch.value->least >= from && sketch.value->least < limit_;
-        if (sketch && sketch.value->least >= limit_)
+        is_looked_at = sketch && sketch.value->least >= point.from && sketch.value->least < limit_;
+        if (sketch && sketch.value->least >= std::max(point.from, limit_))
           aside = std::min(aside.value_or(Duration::max()), sketch.value->least);
       }
-      if (!refused.empty()) {
+      if (!refused.empty() && point.from == Duration{}) {
         const std::scoped_lock lock(noting_);
         leave_out(refused, 1);
       }
@@ -338,11 +343,60 @@ class GridSearch {
             point.micro};
   }
 
-  // In the order of their sketches, corrected by how far off those of their kin were that were simulated.
+  // Of every shape the one that is sketched as fastest; then shapes near the fastest, and all of the fastest shape.
   void simulate_the_fastest() {
     begin(JobPhase::Simulate, kMostTried);
+    const auto is_new = [&](const WorkShape& shape, const std::vector<Trial>& next) {
+      return std::ranges::find(row_shapes_, shape) == row_shapes_.end() &&
+             std::ranges::find(next, shape, &Trial::shape) == next.end();
+    };
+    simulate_by_sketch(kMostTried, is_new);
+    const auto fastest_shape = [&] {
+      const std::optional<std::size_t> fastest = fastest_row();
+      return fastest ? row_shapes_[*fastest] : std::nullopt;
+    };
+    if (const std::optional<WorkShape> best = fastest_shape()) {
+      simulate_by_sketch(tried_ + kMostNear, [&](const WorkShape& shape, const auto& next) {
+        return is_near(shape, *best) && is_new(shape, next);
+      });
+    }
+    if (const std::optional<WorkShape> best = fastest_shape()) {
+      simulate_by_sketch(tried_ + kMostAlike,
+                         [&](const WorkShape& shape, const auto&) { return shape == *best; });
+    }
+  }
+
+  // The same products and the same order of them: what differs is who shares a batch.
+  static bool is_near(const WorkShape& a, const WorkShape& b) {
+    constexpr std::array<std::size_t, 8> kWork = {0, 2, 8, 9, 10, 11, 12, 13};
+    return std::ranges::all_of(kWork, [&](std::size_t i) { return a[i] == b[i]; });
+  }
+
+  [[nodiscard]] WorkShape work_shape_of(const Candidate& candidate) const {
+    const GridPoint& point = grid_.points()[static_cast<std::size_t>(candidate.point)];
+    const GridWay& way = candidate.way;
+    return {point.tp,
+            point.cp,
+            point.pp,
+            point.dp,
+            point.dp_shard,
+            point.ep,
+            point.etp,
+            point.micro,
+            point.zero == jobs::Zero::Parameters ? 1 : 0,
+            static_cast<std::int64_t>(way.order),
+            way.vp,
+            static_cast<std::int64_t>(way.layers),
+            static_cast<std::int64_t>(way.recompute),
+            way.recompute_layers,
+            way.async_tp ? 1 : 0};
+  }
+
+  // In the order of their sketches, corrected by how far off those of their kin were that were simulated.
+  template <typename Counts>
+  void simulate_by_sketch(std::size_t most, const Counts& counts) {
     const std::size_t at_once = 2;
-    while (tried_ < kMostTried && !found_.interrupted) {
+    while (tried_ < most && !found_.interrupted) {
       rank();
       const std::optional<Duration> fastest = fastest_step();
       std::vector<Trial> next;
@@ -352,7 +406,7 @@ class GridSearch {
             !fastest ||
             (candidate->least < *fastest &&
              (tried_ < kLeastTried || (1 - kMargin) * corrected(*candidate) < as_us(*fastest)));
-        if (candidate->was_tried || !may_win) continue;
+        if (candidate->was_tried || !may_win || !counts(work_shape_of(*candidate), next)) continue;
         const std::int64_t effort = effort_of(*candidate);
         if (tried_ + next.size() >= kLeastTried && effort_ + effort > kMostEffort) continue;
         const bool has_place = has_room(candidate->fits, candidate->peak);
@@ -481,6 +535,7 @@ class GridSearch {
                 .change = {},
                 .changes = changes_of(candidate),
                 .kin = kin_of(candidate),
+                .shape = work_shape_of(candidate),
                 .about = candidate.about};
     trial.change = change_between(grid_.job(), trial.said);
     if (trial.change.empty()) trial.change = std::string(kAsAsked);
@@ -498,12 +553,25 @@ class GridSearch {
 
   static double as_us(Duration time) { return to_us(time); }
   [[nodiscard]] double corrected(const Candidate& candidate) const {
+    const WorkShape shape = work_shape_of(candidate);
+    std::optional<double> least;
+    for (const auto& [other, off] : off_shapes_) {
+      if (is_near(shape, other) || is_next_to(shape, other))
+        least = std::min(least.value_or(off), off);
+    }
+    if (least) return as_us(candidate.about) * *least;
     const Kin kin = kin_of(candidate);
     const auto own = off_.find(kin);
     if (own != off_.end()) return as_us(candidate.about) * own->second;
     const auto near = off_nearby_.find(nearby(kin));
     return as_us(candidate.about) *
            (near != off_nearby_.end() ? near->second - kApart : usual_off_);
+  }
+  // They differ in one thing, if at all.
+  static bool is_next_to(const WorkShape& a, const WorkShape& b) {
+    int different = 0;
+    for (std::size_t i = 0; i < a.size() && different < 2; ++i) different += a[i] == b[i] ? 0 : 1;
+    return different < 2;
   }
   // What tells kinds apart most: sharding, pipeline, async_tp.
   static std::array<std::int64_t, 3> nearby(const Kin& kin) { return {kin[0], kin[1], kin[2]}; }
@@ -703,12 +771,14 @@ class GridSearch {
                            .found = *std::move(trial.found),
                            .target = std::move(trial.target),
                            .changes = trial.changes});
+    row_shapes_.push_back(trial.shape);
     JobRow& row = found_.rows.back();
     if (row.change == kAsAsked && row.found.fits() != Fits::No) asked_peak_ = row.found.peak();
     if (!trial.kin || trial.about == Duration{}) return;
     const double off = as_us(row.found.step) / as_us(trial.about);
     usual_off_ = std::min(usual_off_, off);
     off_[*trial.kin] = off;
+    off_shapes_.emplace_back(*trial.shape, off);
     const auto [near, is_new] = off_nearby_.try_emplace(nearby(*trial.kin), off);
     near->second = std::min(near->second, off);
   }
@@ -801,9 +871,11 @@ class GridSearch {
   std::vector<Candidate> candidates_;
   std::vector<Candidate*> ranked_;
   bool has_any_room_ = false;
+  std::vector<std::optional<WorkShape>> row_shapes_;  // of found_.rows, as they were found
   std::size_t tried_ = 0;
   std::int64_t effort_ = 0;
   std::map<Kin, double> off_;
+  std::vector<std::pair<WorkShape, double>> off_shapes_;
   std::map<std::array<std::int64_t, 3>, double> off_nearby_;  // the least of its kinds
   double usual_off_ = 1;  // of a kind of which none was simulated: as it is, or the least of others
   std::map<std::array<std::int64_t, 13>, bool> told_;

@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr Duration kSilent = std::chrono::seconds(1);
-constexpr Duration kSilentInFiles = std::chrono::seconds(10);
+constexpr Duration kBetweenInFiles = std::chrono::seconds(10);
 constexpr Duration kBetween = std::chrono::milliseconds(200);
 constexpr Duration kKnown =
     std::chrono::seconds(5);  // from then on an extrapolation means something
@@ -71,7 +71,9 @@ bool Progress::is_interrupted() const { return AsksBeforeEnding::is_asked(); }
 void Progress::begin(const std::string& phase) {
   phase_ = phase;
   if (is_terminal_) return show();
-  if (!shows_progress() || elapsed() < kSilentInFiles) return;
+  const Clock::time_point now = Clock::now();
+  if (!shows_progress() || now - shown_ < kBetweenInFiles) return;
+  shown_ = now;
   std::fprintf(stderr, "%s: %s (%lld of %lld %ss, %s so far)\n", command_.c_str(), phase.c_str(),
                static_cast<long long>(items_), static_cast<long long>(total_), unit_.c_str(),
                about(elapsed()).c_str());

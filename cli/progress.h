@@ -4,7 +4,7 @@
 //   for (...) { progress.begin("torch-ddp"); ...; if (!progress.done()) break; }
 //
 //   explore: torch-ddp: 17 of 46 candidates, about 12 s left          on a terminal, one line that changes
-//   explore: torch-ddp (17 of 46 candidates, 31 s so far)             elsewhere, a line per phase from 10 s on
+//   explore: torch-ddp (17 of 46 candidates, 31 s so far)             elsewhere, a line in 10 s
 //
 // Work that ends within a second says nothing. What would take over an hour is refused without --yes, as soon
 // as that can be told. Ctrl-C ends the work and keeps what was found (signals.h). DOVETAIL_PROGRESS=off keeps standard error silent.
