@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/count.h"
 #include "base/decimal.h"
 #include "base/json.h"
 
@@ -23,8 +24,17 @@ std::string nothing_text(const Answer& answer) {
 
 }  // namespace
 
-void print_answer(std::ostream& out, const Answer& answer) {
-  constexpr std::size_t kIndent = 7;
+void print_answer(std::ostream& out, const Answer& answer, const Detail& detail) {
+  constexpr std::size_t kIndent = 7, kShown = 4;
+  if (!answer.assumed.empty()) {
+    const std::size_t all = answer.assumed.size();
+    const std::size_t shown = detail.notes || all <= kShown + 1 ? all : kShown;
+    for (std::size_t i = 0; i < shown; ++i) {
+      const std::string label = i == 0 ? "assumed: " : "         ";
+      print_text(out, label + to_string(answer.assumed[i]), kIndent + 4, Tone::Warning);
+    }
+    if (shown < all) out << "         " << counted(all - shown, "more key") << ": --notes\n";
+  }
   const char* label = "set:   ";
   for (const std::string& line : answer.set) {
     print_line(out, label + line, answer.tone);
@@ -35,6 +45,11 @@ void print_answer(std::ostream& out, const Answer& answer) {
   }
   print_text(out, "gives: " + answer.gives, kIndent);
   print_text(out, "left:  " + answer.left, kIndent);
+}
+
+std::vector<std::string> notes_beside(const Answer& answer, std::vector<std::string> notes) {
+  for (const jobs::Assumed& one : answer.assumed) std::erase(notes, to_string(one));
+  return notes;
 }
 
 report::Answer answer_on_page(const Answer& answer) {
@@ -50,6 +65,14 @@ nlohmann::ordered_json answer_json(const Answer& answer) {
     why = answer.why_nothing;
   }
   return {{"set", answer.set}, {"why_nothing", std::move(why)}, {"left", answer.left}};
+}
+
+nlohmann::ordered_json assumed_json(const std::vector<jobs::Assumed>& assumed) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const jobs::Assumed& one : assumed) {
+    list.push_back({{"option", one.option}, {"value", one.value}, {"counted", one.counted}});
+  }
+  return list;
 }
 
 std::string spread_text(const std::optional<predict::StepRange>& range,

@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/evaluate.h"
+#include "cli/answer.h"
 
 #include <array>
 #include <cmath>
@@ -255,6 +256,7 @@ std::string answer_at(answers::Site& site, const Line& line) {
     command = export_job_command(*site.job(), found.job->job, line.asked.cluster);
   }
   Members answer = outcome_json(found, command);
+  if (found.job && site.job()) answer.add("assumed", assumed_json(site.job()->assumed).dump());
   if (line.notes) answer.add("notes", ordered_json(site.notes(found)).dump());
   return answer.end();
 }

@@ -483,7 +483,9 @@ void print_below_rows(std::ostream& out, const JobTable& table) {
 
 void print_job_table(std::ostream& out, const JobTable& table, const Detail& detail) {
   const Job& job = table.rows().front().found.job;
-  print_answer(out, answer_of_job(table));
+  Answer answer = answer_of_job(table);
+  answer.assumed = job.assumed;
+  print_answer(out, answer, detail);
   out << '\n';
   print_text(out, table.text + " on " + table.cluster.name + ": " +
                       counted(job.layout.world(), "GPU") + ", " + std::to_string(job.tokens()) +
@@ -493,7 +495,7 @@ void print_job_table(std::ostream& out, const JobTable& table, const Detail& det
                         " trained parameters beside " +
                         std::to_string(jobs::parameters(job.model)) + " frozen ones");
   }
-  print_notes(out, table.notes, detail);
+  print_notes(out, notes_beside(answer, table.notes), detail);
   for (const std::string& line : table.found.left_out) print_text(out, "  left out: " + line, 4);
   print_job_rows(out, table, detail);
   print_below_rows(out, table);
@@ -546,6 +548,7 @@ std::string job_table_json(const JobTable& table) {
       {"tokens", table.rows().front().found.job.tokens()},
       {"parameters", jobs::parameters(table.rows().front().found.job.model)},
       {"trained_parameters", jobs::trained_parameters(table.rows().front().found.job)},
+      {"assumed", assumed_json(table.rows().front().found.job.assumed)},
       {"notes", table.notes},
       {"rows", std::move(rows)},
       {"best", table.best() ? ordered_json(*table.best()) : ordered_json(nullptr)},

@@ -94,7 +94,7 @@ Answer answer_of_plan(const Written& plan) {
 }
 
 void print_plan(std::ostream& out, const Written& plan, const Answer& answer) {
-  print_answer(out, answer);
+  print_answer(out, answer, plan.options.detail);
   out << '\n';
   std::string line = plan.options.output.empty() ? "" : plan.options.output + ": ";
   line += plan.candidate.name() + ", " + counted(plan.candidate.buckets(), "bucket") +
@@ -113,7 +113,7 @@ void print_plan(std::ostream& out, const Written& plan, const Answer& answer) {
     print_text(out, text, 2, Tone::Warning);
     std::erase(notes, text);
   }
-  print_notes(out, notes, plan.options.detail);
+  print_notes(out, notes_beside(answer, std::move(notes)), plan.options.detail);
   for (const std::string& said : plan.candidate.report) print_text(out, "  " + said, 4);
   for (const std::string& left : plan.candidate.left_out) print_text(out, "  left out: " + left, 4);
   if (!plan.options.trace.empty()) out << plan.options.trace << ": predicted trace\n";
@@ -240,7 +240,8 @@ void plan(const PlanOptions& options, std::ostream& out) {
                         .next = commands_after(options, site.job(), made.plan),
                         .now = now,
                         .shortage = shortage};
-  const Answer answer = answer_of_plan(written);
+  Answer answer = answer_of_plan(written);
+  if (site.job()) answer.assumed = site.job()->assumed;
   if (options.page.wanted()) {
     MemoryOnPage memory{.stages = {}, .capacity = machine.capacity()};
     if (site.job()) memory.stages = jobs::memory_of(*site.job());

@@ -8,12 +8,14 @@
 //   stage 3           parameters are divided over all replicas, or over mics_shard_size of them
 //   overlap_comm      absent: with stage 3 only. Stages 1 and 2 gather parameters after the update
 //   gradients         kept in data_types.grad_accum_dtype, reduced in communication_data_type; absent: as compute
-//   "auto"            is decided by the program that hands the file on, and counts as absent
+//   "auto"            is filled in by the program that hands the file on: sizes of buckets as transformers' Trainer does it
+//                     (integrations/deepspeed.py), from the model; the batch and the element type are asked for
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "base/error.h"
@@ -27,110 +29,6 @@ namespace {
 
 using jobs::Job;
 using schedule::DType;
-
-constexpr std::string_view kHost = "moving states to the host is not modelled";
-
-constexpr std::array kDeepSpeedRefused = {
-    NotModelled{"zero_optimization.offload_param.device", "none", kHost},
-    NotModelled{"zero_optimization.offload_optimizer.device", "none", kHost},
-    NotModelled{"zero_optimization.cpu_offload", "false", kHost},
-    NotModelled{"zero_optimization.cpu_offload_param", "false", kHost},
-    NotModelled{"activation_checkpointing.cpu_checkpointing", "false",
-                "moving activations to the host is not modelled"},
-    NotModelled{"elasticity.enabled", "false", "a batch that depends on the world is not modelled"},
-};
-
-constexpr std::array kDeepSpeedNotModelled = {
-    NotModelled{"zero_optimization.allgather_bucket_size", "500000000",
-                "parameters are gathered in buckets like those of gradients"},
-    NotModelled{"zero_optimization.reduce_scatter", "true", "gradients are counted as scattered"},
-    NotModelled{"zero_optimization.allgather_partitions", "true",
-                "parameters are counted as gathered"},
-    NotModelled{"zero_optimization.use_multi_rank_bucket_allreduce", "true",
-                "a bucket is reduced by one collective"},
-    NotModelled{"zero_optimization.stage3_param_persistence_threshold", "100000",
-                "small parameters are counted as divided, too"},
-    NotModelled{"zero_optimization.stage3_max_live_parameters", "1000000000",
-                "parameters are freed layer by layer"},
-    NotModelled{"zero_optimization.stage3_max_reuse_distance", "1000000000",
-                "parameters are freed layer by layer"},
-    NotModelled{"zero_optimization.stage3_use_all_reduce_for_fetch_params", "false",
-                "parameters are gathered by all-gather"},
-    NotModelled{"zero_optimization.stage3_module_granularity_threshold", "0",
-                "parameters are gathered layer by layer"},
-    NotModelled{"zero_optimization.zero_hpz_partition_size", "1",
-                "the second copy within a node is not modelled"},
-    NotModelled{"zero_optimization.zero_quantized_weights", "false",
-                "parameters are gathered in the element type of compute"},
-    NotModelled{"zero_optimization.zero_quantized_gradients", "false",
-                "gradients are counted in communication_data_type"},
-    NotModelled{"zero_optimization.mics_hierarchical_params_gather", "false", "not modelled"},
-    NotModelled{"zero_optimization.round_robin_gradients", "false", "not modelled"},
-    NotModelled{"bf16.immediate_grad_update", "false", "not modelled"},
-    NotModelled{"activation_checkpointing.partition_activations", "false", "not modelled"},
-    NotModelled{"pipeline.*", "", "a pipeline is the model's own code: say :pp="},
-    NotModelled{"sequence_parallel_size", "1", "say :cp="},
-    NotModelled{"sparse_attention.*", "", "attention is counted as dense"},
-    NotModelled{"sparse_gradients", "false", "gradients are counted as dense"},
-    NotModelled{"progressive_layer_drop.enabled", "false", "all layers are counted"},
-    NotModelled{"compression_training.*", "", "not modelled"},
-    NotModelled{"compile.deepcompile", "false", "what DeepCompile moves is not modelled"},
-    NotModelled{"flops_profiler.enabled", "false", "its cost is not modelled"},
-    NotModelled{"wall_clock_breakdown", "false", "its waits for the device are not modelled"},
-    NotModelled{"memory_breakdown", "false", "its waits for the device are not modelled"},
-};
-
-// Neither time nor memory of a step depends on these.
-constexpr std::array kDeepSpeedHarmless = std::to_array<std::string_view>({
-    "optimizer.*",
-    "scheduler.*",
-    "steps_per_print",
-    "gradient_clipping",
-    "prescale_gradients",
-    "gradient_predivide_factor",
-    "gradient_allreduce_op",
-    "dump_state",
-    "log_level",
-    "dataloader_drop_last",
-    "zero_allow_untested_optimizer",
-    "zero_force_ds_cpu_optimizer",
-    "checkpoint.*",
-    "tensorboard.*",
-    "wandb.*",
-    "comet.*",
-    "csv_monitor.*",
-    "comms_logger.*",
-    "flops_profiler.*",
-    "autotuning.*",
-    "aio.*",
-    "elasticity.*",
-    "hybrid_engine.*",
-    "bf16.*",
-    "fp16.*",
-    "amp.*",
-    "data_types.*",
-    "activation_checkpointing.*",
-    "compile.*",
-    "zero_optimization.contiguous_gradients",
-    "zero_optimization.sub_group_size",
-    "zero_optimization.load_from_fp32_weights",
-    "zero_optimization.elastic_checkpoint",
-    "zero_optimization.ignore_unused_parameters",
-    "zero_optimization.legacy_stage1",
-    "zero_optimization.stage3_gather_16bit_weights_on_model_save",
-    "zero_optimization.stage3_gather_fp16_weights_on_model_save",
-    "zero_optimization.stage3_model_persistence_threshold",
-    "zero_optimization.memory_efficient_linear",
-    "zero_optimization.override_module_apply",
-    "zero_optimization.log_trace_cache_warnings",
-    "zero_optimization.enable_sanity_checks",
-    "zero_optimization.offload_param.*",
-    "zero_optimization.offload_optimizer.*",
-    "zero_optimization.leaf_module.*",
-    "seed",
-    "local_rank",
-    "dovetail",  // where the file comes from, if dovetail export wrote it
-});
 
 jobs::Model deepspeed_model(Options& options) {
   throw InputError(
@@ -147,25 +45,56 @@ class DeepSpeedReader {
   Job read() {
     job_.as = jobs::RunBy::Deepspeed;
     job_.batch.sequence = job_.model.sequence;
-    options_.refuse(kDeepSpeedRefused);
+    options_.refuse(KeyTable::deepspeed());
+    fill_in_sizes();
     layout();
+    fill_in_types();
     batch();
     precision();
     buckets();
     if (!said_.says("recompute")) {
-      note("activation_checkpointing",
-           "whether layers are computed again is the model's code: "
-           "counted as not; say :recompute=full");
+      assume(job_, "activation_checkpointing", "",
+             "whether layers are computed again is the model's code: "
+             "counted as not; say :recompute=full");
     }
-    for (std::string& note : options_.notes(kDeepSpeedNotModelled, kDeepSpeedHarmless)) {
-      job_.notes.push_back(std::move(note));
-    }
+    take_rest(job_, options_, KeyTable::deepspeed(), said_);
     return std::move(job_);
   }
 
  private:
-  void note(std::string_view name, std::string_view text) {
-    job_.notes.push_back(std::string(name) + ": " + std::string(text));
+  static constexpr std::string_view kAuto = "auto";
+  [[nodiscard]] bool is_auto(std::string_view name) const { return options_.is(name, kAuto); }
+
+  // What follows from the model, and what somebody must say.
+  void fill_in_sizes() {
+    const std::int64_t square = job_.model.width * job_.model.width;
+    for (const auto& [name, elements] :
+         {std::pair{kDeepSpeedBucket, square}, std::pair{kDeepSpeedPrefetch, square * 9 / 10},
+          std::pair{kDeepSpeedPersistent, 10 * job_.model.width}}) {
+      if (is_auto(name)) options_.set(name, std::to_string(elements));
+    }
+    if (is_auto(kDeepSpeedSteps) && !said_.says("gbs"))
+      assume(job_, kDeepSpeedSteps, kAuto, "counted as 1; say :gbs= behind the file");
+    for (const std::string_view name : {kDeepSpeedMicro, kDeepSpeedSteps, kDeepSpeedGlobal}) {
+      if (is_auto(name)) options_.drop(name);
+    }
+  }
+
+  // REQUIRES: the job has what was said behind the file.
+  void fill_in_types() {
+    const DType said = job_.precision.compute;
+    for (const auto& [name, type, word] : {std::tuple{kDeepSpeedBf16, DType::BF16, "bf16"},
+                                           std::tuple{kDeepSpeedFp16, DType::F16, "fp16"}}) {
+      if (!is_auto(name)) continue;
+      if (!said_.says("dtype") && !options_.is(kDeepSpeedBf16, "true") &&
+          !options_.is(kDeepSpeedFp16, "true")) {
+        throw InputError(options_.file() + ": " + std::string(name) +
+                         ": \"auto\" is filled in by the program that hands the file on: say " +
+                         "behind it whether that has --" + word + ", :" + word +
+                         "=yes or :" + word + "=no");
+      }
+      options_.set(name, said_.says("dtype") && said == type ? "true" : "false");
+    }
   }
 
   void layout() {
@@ -210,10 +139,10 @@ class DeepSpeedReader {
 
   void precision() {
     jobs::Precision& p = job_.precision;
-    const bool is_half = options_.flag("fp16.enabled", false);
-    const bool is_bf16 = options_.flag("bf16.enabled", false);
+    const bool is_half = options_.flag(kDeepSpeedFp16, false);
+    const bool is_bf16 = options_.flag(kDeepSpeedBf16, false);
     const bool is_cast = options_.flag(kDeepSpeedAutocast, false);
-    p.compute = is_half ? DType::F16 : is_bf16 ? DType::BF16 : DType::F32;
+    if (!said_.says("dtype")) p.compute = is_half ? DType::F16 : is_bf16 ? DType::BF16 : DType::F32;
     p.gradient = kDeepSpeedGradients.read(options_, p.compute);
     p.reduce = kDeepSpeedReduce.read(options_, p.compute);
     if (p.compute == DType::F32) p.master_bytes = 0;
@@ -227,7 +156,7 @@ class DeepSpeedReader {
                        ": expected neither fp16 nor bf16 beside it, as DeepSpeed does");
     if (is_cast) p.autocast = kDeepSpeedAutocastType.read(options_, jobs::Autocast::Bf16);
     if (options_.flag("amp.enabled", false))
-      note("amp.enabled", "casts between element types are not modelled");
+      assume(job_, "amp.enabled", "true", "casts between element types are not modelled");
     optimizer();
   }
 
@@ -238,7 +167,7 @@ class DeepSpeedReader {
     job_.optimizer = is_sgd ? Optimizer::Sgd : type == "Muon" ? Optimizer::Muon : Optimizer::Adam;
     if (job_.optimizer != Optimizer::Adam) job_.precision.state_bytes = 4;
     if (!is_sgd && type != "Muon" && type != "Adam" && type != "AdamW" && type != "FusedAdam") {
-      note("optimizer.type " + type, "counted as Adam");
+      assume(job_, "optimizer.type", type, "counted as Adam");
     }
   }
 
@@ -256,8 +185,8 @@ class DeepSpeedReader {
     job_.prefetch = ahead == 0 ? 0 : std::max<std::int64_t>(1, std::llround(layers));
     if (layers != static_cast<double>(job_.prefetch)) {
       const auto percent = std::to_string(std::llround(100 * layers));
-      note(std::string(kDeepSpeedPrefetch) + " " + std::to_string(ahead),
-           percent + " % of a layer, counted as " + std::to_string(job_.prefetch));
+      assume(job_, kDeepSpeedPrefetch, std::to_string(ahead),
+             percent + " % of a layer, counted as " + std::to_string(job_.prefetch));
     }
   }
 
@@ -289,7 +218,7 @@ void flatten(const nlohmann::json& value, const std::string& name, int depth,
       flatten(member, (name.empty() ? "" : name + ".") + in_one_line(key), depth + 1, options);
     }
   } else if (value.is_string()) {
-    if (value != "auto") options.push_back({.name = name, .value = in_one_line(value)});
+    options.push_back({.name = name, .value = in_one_line(value)});
   } else if (!value.is_null()) {
     options.push_back({.name = name,
                        .value = value.is_number()    ? plain_number(value)
@@ -301,6 +230,7 @@ void flatten(const nlohmann::json& value, const std::string& name, int depth,
 }  // namespace
 
 jobs::Job read_deepspeed(Options& options, const Behind& said) {
+  options.rename(KeyTable::deepspeed());
   return DeepSpeedReader(options, said).read();
 }
 

@@ -22,6 +22,10 @@ inline constexpr std::string_view kDeepSpeedOverlap = "zero_optimization.overlap
 inline constexpr std::string_view kDeepSpeedBucket = "zero_optimization.reduce_bucket_size";
 inline constexpr std::string_view kDeepSpeedPrefetch =
     "zero_optimization.stage3_prefetch_bucket_size";
+inline constexpr std::string_view kDeepSpeedPersistent =
+    "zero_optimization.stage3_param_persistence_threshold";
+inline constexpr std::string_view kDeepSpeedBf16 = "bf16.enabled";
+inline constexpr std::string_view kDeepSpeedFp16 = "fp16.enabled";
 inline constexpr std::array<std::pair<std::string_view, schedule::DType>, 3> kDeepSpeedTypes = {
     {{"fp32", schedule::DType::F32},
      {"bf16", schedule::DType::BF16},

@@ -30,294 +30,6 @@ namespace {
 using jobs::Job;
 using schedule::DType;
 
-constexpr std::string_view kEvenStages = "layers are divided over stages as evenly as they can be";
-constexpr std::string_view kOneBatch = "the step is the one of --global-batch-size";
-constexpr std::string_view kNcclOnly = "counted as NCCL's all-to-all";
-constexpr std::string_view kAsFused = "kernels are counted as fused";
-constexpr std::string_view kSameSpeed = "counted as without it";
-
-constexpr std::array kMegatronRefused = {
-    NotModelled{"--optimizer-cpu-offload", "0", "moving states to the host is not modelled"},
-    NotModelled{"--cpu-offloading-num-layers", "0", "moving states to the host is not modelled"},
-    NotModelled{"--fine-grained-activation-offloading", "0",
-                "moving activations to the host is not modelled"},
-    NotModelled{"--hybrid-layer-pattern", "0",
-                "layers of other kinds than attention are not modelled"},
-    NotModelled{"--hybrid-override-pattern", "0",
-                "layers of other kinds than attention are not modelled"},
-    NotModelled{"--is-hybrid-model", "0", "layers of other kinds than attention are not modelled"},
-    NotModelled{"--experimental-attention-variant", "0", "this attention is not modelled"},
-    NotModelled{"--encoder-num-layers", "0", "models with an encoder are not modelled"},
-    NotModelled{"--heterogeneous-layers-config-path", "0", "layers that differ are not modelled"},
-    NotModelled{"--yaml-cfg", "0", "say its options as arguments"},
-};
-
-constexpr std::array kMegatronNotModelled = {
-    NotModelled{"--attention-dropout", "0|0.0", "dropout is not modelled"},
-    NotModelled{"--hidden-dropout", "0|0.0", "dropout is not modelled"},
-    NotModelled{"--rampup-batch-size", "", kOneBatch},
-    NotModelled{"--step-batch-size-schedule", "", kOneBatch},
-    NotModelled{"--decoder-first-pipeline-num-layers", "", kEvenStages},
-    NotModelled{"--decoder-last-pipeline-num-layers", "", kEvenStages},
-    NotModelled{"--account-for-embedding-in-pipeline-split", "0", kEvenStages},
-    NotModelled{"--account-for-loss-in-pipeline-split", "0", kEvenStages},
-    NotModelled{"--no-overlap-p2p-communication", "0", "sends are counted beside compute"},
-    NotModelled{"--overlap-p2p-communication-warmup-flush", "0", kSameSpeed},
-    NotModelled{"--microbatch-group-size-per-virtual-pipeline-stage", "",
-                "chunks take turns after as many micro-batches as there are stages"},
-    NotModelled{"--defer-embedding-wgrad-compute", "0", kSameSpeed},
-    NotModelled{"--delay-wgrad-compute", "0", kSameSpeed},
-    NotModelled{"--mtp-num-layers", "0", "multi-token prediction is not modelled"},
-    NotModelled{"--cuda-graph-impl", "none", "launches are counted as without CUDA graphs"},
-    NotModelled{"--cuda-graph-scope", "", "launches are counted as without CUDA graphs"},
-    NotModelled{"--enable-cuda-graph", "0", "launches are counted as without CUDA graphs"},
-    NotModelled{"--external-cuda-graph", "0", "launches are counted as without CUDA graphs"},
-    NotModelled{"--overlap-moe-expert-parallel-comm", "0",
-                "expert-parallel collectives beside another micro-batch are not modelled"},
-    NotModelled{"--moe-shared-expert-overlap", "0", kSameSpeed},
-    NotModelled{"--moe-token-dispatcher-type", "alltoall", "tokens are dispatched by all-to-all"},
-    NotModelled{"--moe-enable-deepep", "0", kNcclOnly},
-    NotModelled{"--moe-flex-dispatcher-backend", "", kNcclOnly},
-    NotModelled{"--moe-expert-capacity-factor", "",
-                "no token is dropped; :imbalance= says the rest"},
-    NotModelled{"--moe-pad-expert-input-to-capacity", "0", "experts' inputs are not padded"},
-    NotModelled{"--moe-layer-recompute", "0", kSameSpeed},
-    NotModelled{"--moe-latent-size", "", "not modelled"},
-    NotModelled{"--fp8-param-gather", "0",
-                "parameters are gathered in the element type of compute"},
-    NotModelled{"--fp8-param", "0", "parameters are gathered in the element type of compute"},
-    NotModelled{"--first-last-layers-bf16", "0", "all layers are counted at the rate of fp8"},
-    NotModelled{"--keep-fp8-transpose-cache", "0", "its memory is not modelled"},
-    NotModelled{"--reuse-grad-buf-for-mxfp8-param-ag", "0", "its memory is not modelled"},
-    NotModelled{"--overlap-param-gather-with-optimizer-step", "0",
-                "parameters are gathered beside forward only"},
-    NotModelled{"--distribute-saved-activations", "0", kSameSpeed},
-    NotModelled{"--ddp-num-buckets", "", "say --ddp-bucket-size, in elements"},
-    NotModelled{"--ddp-reduce-scatter-with-fp32-accumulation", "0",
-                "gradients are counted as reduced by NCCL's ring"},
-    NotModelled{"--fsdp-double-buffer", "0", "its memory is not modelled"},
-    NotModelled{"--suggested-communication-unit-size", "", "layers are gathered one by one"},
-    NotModelled{"--outer-dp-sharding-strategy", "no_shard", kSameSpeed},
-    NotModelled{"--export-force-local-attention", "0", "attention is counted as one kernel"},
-    NotModelled{"--use-nccl-ub", "0", "NCCL's user buffers are not modelled"},
-    NotModelled{"--use-sharp", "0", "reductions in the network are not modelled"},
-    NotModelled{"--nccl-communicator-config-path", "", "NCCL is counted as it is by itself"},
-    NotModelled{"--use-tp-pp-dp-mapping", "0", "ranks are in the order tp-cp-dp-pp"},
-    NotModelled{"--hierarchical-context-parallel-sizes", "", kSameSpeed},
-    NotModelled{"--hybrid-context-parallel", "0", kSameSpeed},
-    NotModelled{"--tensor-parallel-num-weight-shards", "", "not modelled"},
-    NotModelled{"--expert-tensor-parallel-num-weight-shards", "", "not modelled"},
-    NotModelled{"--no-gradient-accumulation-fusion", "0", kAsFused},
-    NotModelled{"--no-bias-gelu-fusion", "0", kAsFused},
-    NotModelled{"--no-bias-swiglu-fusion", "0", kAsFused},
-    NotModelled{"--no-bias-dropout-fusion", "0", kAsFused},
-    NotModelled{"--no-rope-fusion", "0", kAsFused},
-    NotModelled{"--no-persist-layer-norm", "0", kAsFused},
-    NotModelled{"--transformer-impl", "transformer_engine",
-                "kernels are counted as Transformer Engine's"},
-    NotModelled{"--fp32-residual-connection", "0", "activations are counted in one element type"},
-    NotModelled{"--output-logit-dtype", "", "not modelled"},
-    NotModelled{"--freeze-*", "", "frozen layers are not modelled"},
-    NotModelled{"--deterministic-mode", "0", "slower deterministic kernels are not modelled"},
-};
-
-// Neither time nor memory of a step depends on these.
-constexpr std::array kMegatronHarmless = std::to_array<std::string_view>({
-    "--use-mcore-models",
-    "--max-position-embeddings",
-    "--rotary-*",
-    "--use-rope-scaling",
-    "--rope-*",
-    "--yarn-*",
-    "--mscale*",
-    "--no-position-embedding",
-    "--norm-epsilon",
-    "--layernorm-epsilon",
-    "--apply-layernorm-1p",
-    "--init-method-*",
-    "--lr*",
-    "--min-lr*",
-    "--decoupled-*",
-    "--weight-decay*",
-    "--start-weight-decay",
-    "--end-weight-decay",
-    "--clip-grad",
-    "--adam-*",
-    "--sgd-*",
-    "--muon-*",
-    "--train-*",
-    "--exit-*",
-    "--override-opt*",
-    "--use-checkpoint-*",
-    "--loss-scale*",
-    "--initial-loss-scale",
-    "--min-loss-scale",
-    "--hysteresis",
-    "--seed",
-    "--data-*",
-    "--mock-data",
-    "--vocab-file",
-    "--merge-file",
-    "--vocab-extra-ids",
-    "--tokenizer-*",
-    "--tiktoken-*",
-    "--split",
-    "--num-workers",
-    "--dataloader-type",
-    "--no-create-attention-mask-in-dataloader",
-    "--no-mmap-bin-files",
-    "--reset-*",
-    "--eod-mask-loss",
-    "--per-split-data-args-path",
-    "--num-dataset-builder-threads",
-    "--eval-*",
-    "--full-validation",
-    "--skip-train",
-    "--save*",
-    "--load*",
-    "--no-save-*",
-    "--no-load-*",
-    "--finetune",
-    "--pretrained-checkpoint",
-    "--ckpt-*",
-    "--auto-detect-ckpt-format",
-    "--dist-ckpt-*",
-    "--async-save",
-    "--async-strategy",
-    "--no-initialization",
-    "--log-*",
-    "--timing-log-*",
-    "--tensorboard-*",
-    "--wandb-*",
-    "--no-log-*",
-    "--logging-level",
-    "--profile*",
-    "--use-pytorch-profiler",
-    "--record-*",
-    "--memory-snapshot-path",
-    "--nvtx-ranges",
-    "--no-check-for-nan-in-loss-and-grad",
-    "--check-*",
-    "--rerun-mode",
-    "--error-injection-*",
-    "--empty-unused-memory-level",
-    "--manual-gc*",
-    "--distributed-*",
-    "--local-rank",
-    "--high-priority-stream-groups",
-    "--disable-gloo-process-groups",
-    "--enable-gloo-process-groups",
-    "--use-gloo-process-groups",
-    "--calculate-per-token-loss",
-    "--cross-entropy-*",
-    "--attention-softmax-in-fp32",
-    "--no-masked-softmax-fusion",
-    "--apply-query-key-layer-scaling",
-    "--no-align-param-gather",
-    "--no-align-grad-reduce",
-    "--ddp-average-in-collective",
-    "--ddp-pad-buckets-for-high-nccl-busbw",
-    "--moe-aux-loss-coeff",
-    "--moe-z-loss-coeff",
-    "--moe-router-load-balancing-type",
-    "--moe-router-pre-softmax",
-    "--moe-router-dtype",
-    "--moe-router-score-function",
-    "--moe-router-topk-scaling-factor",
-    "--moe-router-num-groups",
-    "--moe-router-group-topk",
-    "--moe-router-enable-expert-bias",
-    "--moe-router-bias-update-rate",
-    "--moe-router-force-load-balancing",
-    "--moe-router-fusion",
-    "--moe-grouped-gemm",
-    "--moe-permute-fusion",
-    "--moe-use-legacy-grouped-gemm",
-    "--moe-per-layer-logging",
-    "--mtp-loss-scaling-factor",
-    "--fp8-recipe",
-    "--fp8-margin",
-    "--fp8-interval",
-    "--fp8-amax-*",
-    "--fp4-*",
-    "--tp-comm-overlap-*",
-    "--tp-comm-bootstrap-backend",
-    "--sft*",
-    "--trust-remote-code",
-    "--use-cpu-initialization",
-    "--init-model-with-meta-device",
-    "--te-rng-tracker",
-    "--inference-*",
-    "--nproc_per_node",
-    "--nproc-per-node",
-    "--nnodes",
-    "--node_rank",
-    "--node-rank",
-    "--master_*",
-    "--master-*",
-    "--rdzv*",
-    "--max_restarts",
-    "--max-restarts",
-    "--tee",
-    "--log_dir",
-    "--enable-experimental",
-    "--disable-jit-fuser",
-    "--no-one-logger",
-    "--enable-one-logger",
-    "--use-precision-aware-optimizer",
-    "--fsdp-manual-registration",
-    "--disable-bf16-reduced-precision-matmul",
-    "--glu-linear-offset",
-    "--activation-func-clamp-value",
-    "--enable-gpt-oss",
-    // of what starts the ranks: srun, nsys
-    "--help",
-    "--mpi",
-    "--container-*",
-    "--sample",
-    "--trace",
-    "--cpuctxsw",
-    "--capture-range*",
-    "--cuda-graph-trace",
-    "--cuda-memory-usage",
-});
-
-// What megatron_model reads: not unknown where the model is said behind the arguments.
-constexpr std::array kMegatronShape =
-    std::to_array<std::string_view>({"--num-layers",
-                                     "--hidden-size",
-                                     "--ffn-hidden-size",
-                                     "--num-attention-heads",
-                                     "--group-query-attention",
-                                     "--num-query-groups",
-                                     "--kv-channels",
-                                     "--swiglu",
-                                     "--quick-geglu",
-                                     "--untie-embeddings-and-output-weights",
-                                     "--vocab-size",
-                                     "--padded-vocab-size",
-                                     "--make-vocab-size-divisible-by",
-                                     "--normalization",
-                                     "--disable-bias-linear",
-                                     "--add-qkv-bias",
-                                     "--qk-layernorm",
-                                     "--position-embedding-type",
-                                     "--use-rotary-position-embeddings",
-                                     "--num-experts",
-                                     "--moe-router-topk",
-                                     "--moe-ffn-hidden-size",
-                                     "--moe-layer-freq",
-                                     "--moe-shared-expert-intermediate-size",
-                                     "--multi-latent-attention",
-                                     "--q-lora-rank",
-                                     "--kv-lora-rank",
-                                     "--qk-head-dim",
-                                     "--qk-pos-emb-head-dim",
-                                     "--v-head-dim",
-                                     "--softmax-type",
-                                     "--window-size",
-                                     "--window-attn-skip-freq"});
-
 std::int64_t needed(Options& options, std::string_view name) {
   if (!options.has(name))
     throw InputError(options.file() + ": " + std::string(name) + " is missing");
@@ -580,26 +292,21 @@ class MegatronReader {
 
   Job read() {
     job_.as = jobs::RunBy::Megatron;
-    options_.refuse(kMegatronRefused);
+    options_.refuse(KeyTable::megatron());
     layout();
     batch();
     precision();
     recompute();
-    for (const std::string_view name : kMegatronShape) static_cast<void>(options_.has(name));
     for (const std::string_view name : {"--hidden-dropout", "--attention-dropout"}) {
-      if (!options_.is_there(name)) note(name, "absent, which means 0.1: dropout is not modelled");
+      if (!options_.is_there(name))
+        job_.notes.push_back(std::string(name) +
+                             ": absent, which means 0.1: dropout is not modelled");
     }
-    for (std::string& note : options_.notes(kMegatronNotModelled, kMegatronHarmless)) {
-      job_.notes.push_back(std::move(note));
-    }
+    take_rest(job_, options_, KeyTable::megatron(), said_);
     return std::move(job_);
   }
 
  private:
-  void note(std::string_view name, std::string_view text) {
-    job_.notes.push_back(std::string(name) + ": " + std::string(text));
-  }
-
   void layout() {
     jobs::Layout& l = job_.layout;
     for (const Degree& one : kMegatronDegrees) l.*one.field = options_.degree(one.name, 1);
@@ -616,7 +323,7 @@ class MegatronReader {
     if (l.cp > 1) job_.exchange = exchange;
     const std::string kind = options_.text(kMegatronExchange.name, "");
     if (l.cp > 1 && kind.starts_with("a2a")) {
-      note("--cp-comm-type " + kind, "counted as " + std::string(to_string(exchange)));
+      assume(job_, kMegatronExchange.name, kind, "counted as " + std::string(to_string(exchange)));
     }
   }
 
@@ -666,8 +373,8 @@ class MegatronReader {
     if (copies > 1 && job_.zero == Zero::Parameters) {
       job_.layout.dp = copies;
     } else if (copies > 1) {
-      note("--num-distributed-optimizer-instances " + std::to_string(copies),
-           "optimizer states are counted as divided over all data-parallel ranks");
+      assume(job_, "--num-distributed-optimizer-instances", std::to_string(copies),
+             "optimizer states are counted as divided over all data-parallel ranks");
     }
     const bool overlaps = options_.has("--overlap-grad-reduce");
     const bool gathers = options_.has("--overlap-param-gather");
@@ -717,15 +424,15 @@ class MegatronReader {
     const std::string modules = options_.text("--recompute-modules", "core_attn");
     const std::int64_t layers = options_.degree("--recompute-num-layers", 1);
     if (job_.recompute == Recompute::Selective && modules != "core_attn") {
-      note("--recompute-modules", "counted as core_attn");
+      assume(job_, "--recompute-modules", modules, "counted as core_attn");
     }
     if (job_.recompute != Recompute::Full) return;
     if (method == "block" && layers * job_.layout.vp * job_.layout.pp < job_.model.layers) {
       job_.recompute_layers = layers;  // of each chunk
     }
     if (method == "uniform" && layers > 1) {
-      note("--recompute-num-layers " + std::to_string(layers),
-           "the input of every layer is counted as kept, not of every so many");
+      assume(job_, "--recompute-num-layers", std::to_string(layers),
+             "the input of every layer is counted as kept, not of every so many");
     }
   }
 

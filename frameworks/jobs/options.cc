@@ -13,25 +13,10 @@
 namespace dovetail::frameworks {
 namespace {
 
-bool is_like(std::string_view name, std::string_view pattern) {
-  if (!pattern.ends_with('*')) return name == pattern;
-  return name.starts_with(pattern.substr(0, pattern.size() - 1));
-}
-
-std::string in_small_letters(std::string_view text) {
+std::string small_letters_of(std::string_view text) {
   std::string small(text);
   for (char& c : small) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return small;
-}
-
-bool is_one_of(std::string_view value, std::string_view list) {
-  const std::string small = in_small_letters(value);
-  while (!list.empty()) {
-    const std::size_t bar = std::min(list.find('|'), list.size());
-    if (small == list.substr(0, bar)) return true;
-    list.remove_prefix(std::min(bar + 1, list.size()));
-  }
-  return false;
 }
 
 }  // namespace
@@ -55,6 +40,12 @@ const std::string* Options::find(std::string_view name) {
 
 bool Options::is_there(std::string_view name) const {
   return std::ranges::find(options_, name, &OptionText::name) != options_.end();
+}
+
+bool Options::is(std::string_view name, std::string_view value) const {
+  return std::ranges::any_of(options_, [&](const OptionText& option) {
+    return option.name == name && option.value == value;
+  });
 }
 
 std::int64_t Options::whole(std::string_view name, std::int64_t otherwise, std::int64_t least,
@@ -91,7 +82,7 @@ std::optional<std::size_t> Options::word_index(std::string_view name,
   if (value == nullptr) return std::nullopt;
   std::string expected;
   for (std::size_t w = 0; w < words.size(); ++w) {
-    if (in_small_letters(words[w]) == in_small_letters(*value)) return w;
+    if (small_letters_of(words[w]) == small_letters_of(*value)) return w;
     expected += (w == 0 ? "" : w + 1 < words.size() ? ", " : " or ") + std::string(words[w]);
   }
   fail(name, expected);
@@ -102,44 +93,68 @@ void Options::fail(std::string_view name, const std::string& expected) {
                    text(name, "") + "\"");
 }
 
-void Options::refuse(std::span<const NotModelled> those) {
+void Options::set(std::string_view name, const std::string& value) {
   for (OptionText& option : options_) {
-    for (const NotModelled& one : those) {
-      if (!is_like(option.name, one.name)) continue;
-      option.heeded = true;
-      if (!is_one_of(option.value, one.without)) {
-        throw InputError(file_ + ": " + option.name + ": " + std::string(one.why));
-      }
-    }
+    if (option.name == name) option.value = value;
   }
 }
 
-std::vector<std::string> Options::notes(std::span<const NotModelled> not_modelled,
-                                        std::span<const std::string_view> harmless) const {
-  std::vector<std::string> notes;
+void Options::drop(std::string_view name) {
+  std::erase_if(options_, [name](const OptionText& option) { return option.name == name; });
+}
+
+void Options::rename(const KeyTable& keys) {
+  for (OptionText& option : options_) {
+    const Key key = keys.find(option.name);
+    if (key.kind == Key::Class::Renamed) option.name = key.why;
+  }
+}
+
+void Options::refuse(const KeyTable& keys) {
+  for (OptionText& option : options_) {
+    const Key key = keys.find(option.name);
+    if (key.kind != Key::Class::Refused || key.is_idle(option.value)) continue;
+    throw InputError(file_ + ": " + option.name + ": " + std::string(key.why));
+  }
+}
+
+Options::Rest Options::rest(const KeyTable& keys, bool passes_unknown) const {
+  Rest rest;
   std::set<std::string_view> told;
+  std::vector<std::string> unknown;
   for (const OptionText& option : options_) {
-    const std::string_view name = option.name;
+    const std::string& name = option.name;
     if (!told.insert(name).second) continue;
     const auto last = std::find_if(options_.rbegin(), options_.rend(),
-                                   [name](const OptionText& other) { return other.name == name; });
+                                   [&name](const OptionText& other) { return other.name == name; });
     const std::string& value = last->value;
-    const auto is_of = [name](const NotModelled& one) { return is_like(name, one.name); };
-    const auto is_that = [name](std::string_view pattern) { return is_like(name, pattern); };
-    const auto known = std::ranges::find_if(not_modelled, is_of);
+    const Key key = keys.find(name);
     if (option.heeded) {
       if (value == option.value) continue;
-      notes.push_back(option.name + " is there as " + option.value + " and as " + value +
-                      "; the last counts");
-    } else if (known != not_modelled.end()) {
-      if (is_one_of(value, known->without)) continue;
-      notes.push_back(option.name + (value.empty() ? "" : " " + value) + ": " +
-                      std::string(known->why));
-    } else if (std::ranges::none_of(harmless, is_that)) {
-      notes.push_back(option.name + " is not known here and was not heeded");
+      rest.notes.push_back(name + " is there as " + option.value + " and as " + value +
+                           "; the last counts");
+    } else if (key.kind == Key::Class::Decides && !key.is_idle(value)) {
+      rest.assumed.push_back({.option = name, .value = value, .counted = std::string(key.why)});
+    } else if (key.kind == Key::Class::Passed) {
+      rest.notes.push_back(name + ": " + std::string(key.why));
+    } else if (key.kind == Key::Class::Unknown) {
+      unknown.push_back(name);
+      if (passes_unknown)
+        rest.assumed.push_back({.option = name, .value = value, .counted = "not heeded"});
     }
   }
-  return notes;
+  if (!unknown.empty() && !passes_unknown) refuse_unknown(keys, unknown);
+  return rest;
+}
+
+void Options::refuse_unknown(const KeyTable& keys, const std::vector<std::string>& names) const {
+  const std::string near = keys.nearest(names.front());
+  const std::string others =
+      names.size() == 1 ? "" : ", and " + std::to_string(names.size() - 1) + " more";
+  throw InputError(file_ + ": " + names.front() + others + ": not known to " +
+                   std::string(keys.owner()) +
+                   (near.empty() ? "" : "; did you mean " + near + "?") +
+                   " (unknown=ignored behind it passes over what is your own)");
 }
 
 }  // namespace dovetail::frameworks

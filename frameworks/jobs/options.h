@@ -3,7 +3,7 @@
 //
 //   Options options("train.toml", {{"training.seq_len", "8192"}, {"metrics.log_freq", "10"}});
 //   options.whole("training.seq_len", 2048)              8192; 2048 where it is not there
-//   options.notes(not_modelled, harmless)                one line for each that was neither asked for nor harmless
+//   options.rest(KeyTable::torchtitan(), false)          what became of those that nobody asked for
 //
 // Messages read  `train.toml: training.seq_len: expected a whole number, found "long"`.
 //
@@ -18,18 +18,14 @@
 #include <utility>
 #include <vector>
 
+#include "frameworks/jobs/keys.h"
+#include "models/networks/job.h"
+
 namespace dovetail::frameworks {
 
 struct OptionText {
   std::string name, value = {};
   bool heeded = false;
-};
-
-// An option that matters for time or memory and that no Job can hold.
-struct NotModelled {
-  std::string_view name;     // a * at its end stands for any rest
-  std::string_view without;  // values with which it does nothing, between |
-  std::string_view why;
 };
 
 // These in place of those of the same name.
@@ -45,6 +41,7 @@ class Options {
   [[nodiscard]] bool has(std::string_view name) { return find(name) != nullptr; }
   // The same without asking for it: notes() still tells of it.
   [[nodiscard]] bool is_there(std::string_view name) const;
+  [[nodiscard]] bool is(std::string_view name, std::string_view value) const;
   // A count of things, also as 5e8.
   [[nodiscard]] std::int64_t whole(std::string_view name, std::int64_t otherwise,
                                    std::int64_t least = 1,
@@ -68,16 +65,27 @@ class Options {
 
   // Throws InputError, which shows the value.
   [[noreturn]] void fail(std::string_view name, const std::string& expected);
-  // Throws InputError "FILE: NAME: WHY" for the first of these that is there with a value that does something.
-  void refuse(std::span<const NotModelled> those);
+  // In place of what is there, if it is.
+  void set(std::string_view name, const std::string& value);
+  void drop(std::string_view name);
+  // Earlier names become those of now.
+  void rename(const KeyTable& keys);
+  // Throws InputError "FILE: NAME: WHY" for the first that is refused and has a value that does something.
+  void refuse(const KeyTable& keys);
 
-  // For each option that was not asked for: nothing where it is harmless, why it was not heeded where that is
-  // known, else that it is unknown. For one that was and is there with two values: which counted.
-  [[nodiscard]] std::vector<std::string> notes(std::span<const NotModelled> not_modelled,
-                                               std::span<const std::string_view> harmless) const;
+  // What became of options that nobody asked for: those that decide and are not modelled, and one line for each that its owner
+  // passes over. Of those that were asked for and are there with two values a line says which counted. Throws InputError for
+  // those that the owner refuses, with the key that is nearest; with `passes_unknown` they are passed over instead.
+  struct Rest {
+    std::vector<jobs::Assumed> assumed = {};
+    std::vector<std::string> notes = {};
+  };
+  [[nodiscard]] Rest rest(const KeyTable& keys, bool passes_unknown) const;
   [[nodiscard]] const std::string& file() const { return file_; }
 
  private:
+  [[noreturn]] void refuse_unknown(const KeyTable& keys,
+                                   const std::vector<std::string>& names) const;
   [[nodiscard]] std::optional<std::size_t> word_index(std::string_view name,
                                                       std::span<const std::string_view> words);
 

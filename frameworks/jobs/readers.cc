@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -26,6 +27,13 @@ std::int64_t ranks_of(const std::string& where, std::string_view value) {
   return ranks;
 }
 
+// What is meant by what Trainer's flags are called.
+std::string_view type_of_flag(std::string_view said) {
+  if (said == "bf16=yes") return "dtype=bf16";
+  if (said == "fp16=yes") return "dtype=f16";
+  return said == "bf16=no" || said == "fp16=no" ? "dtype=f32" : "";
+}
+
 }  // namespace
 
 Behind said_after(const std::string& where, std::string_view list) {
@@ -38,6 +46,10 @@ Behind said_after(const std::string& where, std::string_view list) {
       said.world = ranks_of(where, one.substr(6));
     } else if (one.starts_with("model=")) {
       said.model = one.substr(6);
+    } else if (one == "unknown=ignored") {
+      said.passes_unknown = true;
+    } else if (const std::string_view type = type_of_flag(one); !type.empty()) {
+      if (!said.says("dtype")) said.list += (said.list.empty() ? "" : ",") + std::string(type);
     } else {
       said.list += (said.list.empty() ? "" : ",") + std::string(one);
     }
@@ -82,6 +94,19 @@ void lay_out(jobs::Job& job, const Behind& said, Free free, const std::string& u
                      (free == Free::None ? "not " : "no multiple of ") + degrees);
   }
   if (free != Free::None) degree = said.world / ranks;
+}
+
+void assume(jobs::Job& job, std::string_view option, std::string_view value,
+            std::string_view counted) {
+  job.assumed.push_back({.option = std::string(option),
+                         .value = std::string(value),
+                         .counted = std::string(counted)});
+}
+
+void take_rest(jobs::Job& job, const Options& options, const KeyTable& keys, const Behind& said) {
+  Options::Rest rest = options.rest(keys, said.passes_unknown);
+  std::ranges::move(rest.assumed, std::back_inserter(job.assumed));
+  std::ranges::move(rest.notes, std::back_inserter(job.notes));
 }
 
 jobs::Model recognised(jobs::Model model) {

@@ -24,6 +24,8 @@ struct Behind {
   std::string list = {};   // KEY=VALUE,KEY=VALUE of models/networks/text.h
   std::string model = {};  // a name or a config.json; "" where it is not said
   std::int64_t world = 0;  // ranks; 0 where that is not said
+  bool passes_unknown =
+      false;  // unknown=ignored: keys that the framework does not know are passed over
   std::optional<jobs::Model> shape = std::nullopt;  // in place of a model by name
 
   [[nodiscard]] bool says(std::string_view key) const;
@@ -40,6 +42,13 @@ enum class Free { DataParallel, Sharded, None };
 // not free. Throws InputError where that is no whole number, and `unknown_world` where a degree is free and nobody says
 // how many ranks there are.
 void lay_out(jobs::Job& job, const Behind& said, Free free, const std::string& unknown_world);
+
+// Says of an option what is counted in its place.
+void assume(jobs::Job& job, std::string_view option, std::string_view value,
+            std::string_view counted);
+
+// What nobody asked for (Options::rest) becomes assumptions and notes of the job.
+void take_rest(jobs::Job& job, const Options& options, const KeyTable& keys, const Behind& said);
 
 // The known model of that shape under its own name (models/networks/model.h), or this one.
 jobs::Model recognised(jobs::Model model);

@@ -28,74 +28,6 @@ using jobs::Job;
 using schedule::DType;
 using schedule::PipelineKind;
 
-constexpr std::array kTitanRefused = {
-    NotModelled{"training.enable_cpu_offload", "false",
-                "moving states to the host is not modelled"},
-    NotModelled{"fault_tolerance.enable", "false", "replicas that come and go are not modelled"},
-};
-
-constexpr std::array kTitanNotModelled = {
-    NotModelled{"parallelism.disable_loss_parallel", "false",
-                "the loss is counted as divided over tensor-parallel ranks"},
-    NotModelled{"parallelism.pipeline_parallel_first_stage_less_layers", "",
-                "layers are divided over stages as evenly as they can be"},
-    NotModelled{"parallelism.pipeline_parallel_last_stage_less_layers", "",
-                "layers are divided over stages as evenly as they can be"},
-    NotModelled{"parallelism.pipeline_parallel_schedule_csv", "",
-                "the order of pipeline_parallel_schedule is taken"},
-    NotModelled{"parallelism.context_parallel_load_balancer", "headtail",
-                "context-parallel ranks are counted as equally busy"},
-    NotModelled{"parallelism.expert_parallel_comm_backend", "standard",
-                "all-to-alls are counted as NCCL's"},
-    NotModelled{"optimizer.early_step_in_backward", "false",
-                "the update is counted after the backward pass"},
-    NotModelled{"optimizer.implementation", "fused|foreach",
-                "the update is counted as one pass over memory"},
-    NotModelled{"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", "",
-                "which products are computed again is not modelled"},
-    NotModelled{"activation_checkpoint.memory_budget", "0.5", "not modelled"},
-    NotModelled{"compile.backend", "inductor", "another compiler's kernels are not modelled"},
-    NotModelled{"quantize.linear.float8.enable_fsdp_float8_all_gather", "false",
-                "parameters are gathered in the element type of compute"},
-    NotModelled{"quantize.linear.float8.emulate", "false", "not modelled"},
-    NotModelled{"debug.deterministic", "false", "slower deterministic kernels are not modelled"},
-    NotModelled{"comm.mode", "default", "not modelled"},
-};
-
-// Of these, keys that are not among those above.
-constexpr std::array<std::string_view, 30> kTitanHarmless = {
-    "job.*",
-    "profiling.*",
-    "metrics.*",
-    "checkpoint.*",
-    "validation.*",
-    "lr_scheduler.*",
-    "memory_estimation.*",
-    "experimental.*",
-    "fault_tolerance.*",
-    "comm.*",
-    "debug.*",
-    "model.hf_assets_path",
-    "model.tokenizer_path",
-    "model.print_after_conversion",
-    "optimizer.lr",
-    "optimizer.beta1",
-    "optimizer.beta2",
-    "optimizer.eps",
-    "optimizer.weight_decay",
-    "training.dataset",
-    "training.dataset_path",
-    "training.max_norm",
-    "training.steps",
-    "training.gc_freq",
-    "training.gc_debug",
-    "training.dataloader.*",
-    "activation_checkpoint.*",
-    "quantize.*",
-    "compile.components",
-    "parallelism.pipeline_parallel_expert_parallel_overlap",
-};
-
 jobs::Model model_of_flavor(Options& options) {
   const std::string name = options.text(kTitanModel, "llama3");
   std::string flavor = options.text(kTitanFlavor, "debugmodel");
@@ -153,23 +85,17 @@ class TitanReader {
 
   Job read() {
     job_.as = jobs::RunBy::Fsdp;
-    options_.refuse(kTitanRefused);
+    options_.refuse(KeyTable::torchtitan());
     static_cast<void>(options_.has(kTitanModel));  // also where another model was said
     layout();
     batch();
     precision();
     recompute();
-    for (std::string& note : options_.notes(kTitanNotModelled, kTitanHarmless)) {
-      job_.notes.push_back(std::move(note));
-    }
+    take_rest(job_, options_, KeyTable::torchtitan(), said_);
     return std::move(job_);
   }
 
  private:
-  void note(std::string_view key, const std::string& text) {
-    job_.notes.push_back(std::string(key) + ": " + text);
-  }
-
   void layout() {
     jobs::Layout& l = job_.layout;
     for (const Degree& one : kTitanDegrees) l.*one.field = options_.degree(one.name, 1);
@@ -197,8 +123,7 @@ class TitanReader {
     const std::string parts = options_.text(kTitanParts, "");
     if (l.pp == 1) return;
     if (!schedule.note.empty()) {
-      note(std::string(kTitanSchedule) + " " + options_.text(kTitanSchedule, ""),
-           std::string(schedule.note));
+      assume(job_, kTitanSchedule, options_.text(kTitanSchedule, ""), schedule.note);
     }
     l.order = schedule.kind;
     l.vp = schedule.has_chunks ? 2 : 1;
@@ -259,14 +184,14 @@ class TitanReader {
     const std::int64_t global = options_.degree(kTitanGlobalBatch, -1, -1);
     b.global = global < 0 ? all : global;
     if (is_piped && b.global > all) {
-      note(kTitanGlobalBatch,
-           "the pipeline is counted as filled once a step; torchtitan fills it once for each "
-           "local_batch_size");
+      assume(job_, kTitanGlobalBatch, std::to_string(global),
+             "the pipeline is counted as filled once a step; torchtitan fills it once for each "
+             "local_batch_size");
     }
     if (!is_piped && b.global > all && is_sharded()) {
-      note(kTitanGlobalBatch,
-           "gradients are counted as reduced once a step; torchtitan reduces those of each "
-           "local_batch_size");
+      assume(job_, kTitanGlobalBatch, std::to_string(global),
+             "gradients are counted as reduced once a step; torchtitan reduces those of each "
+             "local_batch_size");
     }
   }
 
@@ -285,6 +210,7 @@ class TitanReader {
     }
     if (held == p.compute) p.master_bytes = 0;
     if (held == DType::BF16) p.state_bytes = 4;
+    if (options_.flag("float8.enable_float8_linear", false)) p.products = schedule::Operands::Fp8;
     const std::string converters = "," + options_.text(kTitanConverters, "") + ",";
     for (const std::string_view fp8 : {"float8", ".mx,", ",mx,"}) {
       if (converters.find(fp8) != std::string::npos) p.products = schedule::Operands::Fp8;
@@ -292,11 +218,13 @@ class TitanReader {
     const bool is_compiled = options_.flag(kTitanCompile, false);
     job_.kernels = is_compiled ? jobs::Kernels::Fused : jobs::Kernels::Eager;
     if (is_compiled && splits_backward(job_.layout.order)) {
-      note(kTitanCompile, "torch refuses compiled stages in " + options_.text(kTitanSchedule, "") +
-                              " (pytorch#161904); counted as if it did not");
+      assume(job_, kTitanCompile, "true",
+             "torch refuses compiled stages in " + options_.text(kTitanSchedule, "") +
+                 " (pytorch#161904); counted as if it did not");
     }
     if (options_.text(kTitanFlavor, "").find("_flex") != std::string::npos) {
-      note("model.flavor", "attention within documents is counted as over whole samples");
+      assume(job_, kTitanFlavor, options_.text(kTitanFlavor, ""),
+             "attention within documents is counted as over whole samples");
     }
   }
 
@@ -311,7 +239,7 @@ class TitanReader {
     if (mode == "full") {
       job_.recompute = jobs::Recompute::Full;
     } else if (mode == "memory_budget") {
-      note("activation_checkpoint.mode memory_budget", "counted as none");
+      assume(job_, kTitanCheckpoints, mode, "counted as none");
     } else if (option == "op") {
       job_.recompute = jobs::Recompute::Op;
     } else {
@@ -336,6 +264,7 @@ class TitanReader {
 }  // namespace
 
 jobs::Job read_torchtitan(Options& options, const Behind& said) {
+  options.rename(KeyTable::torchtitan());
   return TitanReader(options, said).read();
 }
 

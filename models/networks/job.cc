@@ -183,6 +183,11 @@ class Checker {
 
 }  // namespace
 
+std::string to_string(const Assumed& assumed) {
+  return assumed.option + (assumed.value.empty() ? "" : " " + assumed.value) + ": " +
+         assumed.counted;
+}
+
 std::vector<std::int64_t> layers_of_stages(const Job& job) {
   if (!job.layout.layers.empty()) return job.layout.layers;
   const std::int64_t stages = job.layout.pp * job.layout.vp;

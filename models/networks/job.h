@@ -125,6 +125,16 @@ constexpr auto words_of(Wrap) { return words("auto", "always"); }
 enum class Optimizer { Sgd, Adam, Muon };
 constexpr auto words_of(Optimizer) { return words("sgd", "adam", "muon"); }
 
+// An option that decides time or memory and that no Job can hold.
+struct Assumed {
+  std::string option;   // "--mtp-num-layers", in its framework's words
+  std::string value;    // "1"; "" where it has none
+  std::string counted;  // what is priced in its place: "multi-token prediction is not modelled"
+  friend bool operator==(const Assumed&, const Assumed&) = default;
+};
+// "--mtp-num-layers 1: multi-token prediction is not modelled".
+std::string to_string(const Assumed& assumed);
+
 struct Job {
   Model model;
   Layout layout = {};
@@ -149,8 +159,10 @@ struct Job {
   Kernels kernels = Kernels::Fused;
   bool graph = false;  // the whole step is one CUDA graph: its host issues nothing
   Wrap wrap = Wrap::Auto;
-  RunBy as = RunBy::Any;                // of a job in a framework's words that framework
-  std::vector<std::string> notes = {};  // options that matter and are not modelled, one line each
+  RunBy as = RunBy::Any;  // of a job in a framework's words that framework
+  std::vector<Assumed> assumed = {};
+  std::vector<std::string> notes =
+      {};  // what else a reader of the job's file must know, one line each
 
   // How often forward and backward run before an update.
   [[nodiscard]] std::int64_t micro_batches() const {

@@ -498,7 +498,9 @@ void note_kernels(const Job& job, std::vector<std::string>& notes) {
 }  // namespace
 
 std::vector<std::string> notes_on(const Job& job) {
-  std::vector<std::string> notes = job.notes;
+  std::vector<std::string> notes;
+  for (const Assumed& one : job.assumed) notes.push_back(to_string(one));
+  notes.insert(notes.end(), job.notes.begin(), job.notes.end());
   const std::string dtype(to_string(job.precision.compute));
   if (job.precision.products != schedule::Operands::Own &&
       job.precision.products != schedule::Operands::Tf32) {

@@ -83,6 +83,7 @@ Job as_work(Job job) {
   job = jobs::in_effect(std::move(job));
   job.as = jobs::RunBy::Any;
   job.notes.clear();
+  job.assumed.clear();
   return job;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "frameworks/jobs/keys.h"
 #include "frameworks/jobs/shell.h"
 #include "frameworks/jobs/toml.h"
 #include "models/networks/memory.h"
@@ -60,7 +61,14 @@ class JobSourceTest : public ::testing::Test {
 Job as_work(Job job) {
   job.as = jobs::RunBy::Any;
   job.notes.clear();
+  job.assumed.clear();
   return job;
+}
+
+std::vector<std::string> assumed_of(const Job& job) {
+  std::vector<std::string> texts;
+  for (const jobs::Assumed& one : job.assumed) texts.push_back(to_string(one));
+  return texts;
 }
 
 constexpr const char* kTitan = R"(
@@ -202,7 +210,7 @@ TEST_F(JobSourceTest, TorchtitansOwnFilesSayWhatTheirSourceDoes) {
   EXPECT_EQ(large.precision.products, schedule::Operands::Fp8);
   EXPECT_EQ(large.kernels, jobs::Kernels::Fused);
   EXPECT_EQ(large.batch.global, 32);
-  EXPECT_THAT(large.notes,
+  EXPECT_THAT(assumed_of(large),
               ElementsAre(StartsWith("quantize.linear.float8.enable_fsdp_float8_all_gather true: "
                                      "parameters are gathered in the element type of compute")));
 }
@@ -241,15 +249,15 @@ selective_ac_option = "2"
                              "--training.seq_len 4096 --compile.no_enable:mbs=2,recompute=none");
   EXPECT_EQ(flags.batch, (jobs::Batch{.sequence = 4096, .micro = 2, .global = 32}));
   EXPECT_EQ(flags.recompute, Recompute::None);
-  EXPECT_THAT(flags.notes,
+  EXPECT_THAT(assumed_of(flags),
               ElementsAre(StartsWith("parallelism.pipeline_parallel_schedule DualPipeV: ")));
 
   const std::string split = toml + " --parallelism.pipeline_parallel_schedule ";
   EXPECT_EQ(load_job(split + "InterleavedZeroBubble").layout.order,
             schedule::PipelineKind::ZeroBubble);
   EXPECT_EQ(load_job(split + "ZBVZeroBubble").layout.order, schedule::PipelineKind::Zbv);
-  EXPECT_THAT(load_job(split + "ZBVZeroBubble").notes, IsEmpty());
-  EXPECT_THAT(load_job(split + "ZBVZeroBubble --compile.enable").notes,
+  EXPECT_THAT(assumed_of(load_job(split + "ZBVZeroBubble")), IsEmpty());
+  EXPECT_THAT(assumed_of(load_job(split + "ZBVZeroBubble --compile.enable")),
               ElementsAre(HasSubstr("torch refuses compiled stages in ZBVZeroBubble")));
 }
 
@@ -305,7 +313,7 @@ TEST_F(JobSourceTest, MegatronsOwnScriptsSayWhatTheirSourceDoes) {
   EXPECT_EQ(llama.precision.reduce, DType::BF16);
   EXPECT_EQ(llama.precision.products, schedule::Operands::Fp8);
   EXPECT_TRUE(llama.overlap_gradients && llama.overlap_parameters);
-  EXPECT_THAT(llama.notes, ElementsAre(StartsWith("--fp8-param-gather: ")));
+  EXPECT_THAT(assumed_of(llama), ElementsAre(StartsWith("--fp8-param-gather: ")));
 
   // GPT-3: the script as it stands starts 8 ranks, too few for 8 x 16.
   const std::string gpt3 = data("megatron_train_gpt3_175b_distributed.sh");
@@ -322,10 +330,10 @@ TEST_F(JobSourceTest, MegatronsOwnScriptsSayWhatTheirSourceDoes) {
   EXPECT_EQ(large.precision.gradient, DType::F16);
   EXPECT_FALSE(large.overlap_gradients);
   EXPECT_EQ(large.zero, Zero::Nothing);
-  EXPECT_THAT(large.notes,
-              ElementsAre(StartsWith("--hidden-dropout: absent, which means 0.1"),
-                          StartsWith("--attention-dropout: absent, which means 0.1"),
-                          StartsWith("--step-batch-size-schedule 0:16: the step is the one of ")));
+  EXPECT_THAT(large.notes, ElementsAre(StartsWith("--hidden-dropout: absent, which means 0.1"),
+                                       StartsWith("--attention-dropout: absent, which means 0.1")));
+  EXPECT_THAT(assumed_of(large),
+              ElementsAre(StartsWith("--step-batch-size-schedule 0:16: the step is the one of ")));
 
   // A padded vocabulary makes another model of a known shape: 128256 to a multiple of 128 x 8.
   const Job padded =
@@ -396,7 +404,7 @@ TEST_F(JobSourceTest, DeepSpeedsOwnFileSaysWhatItsSourceDoes) {
   EXPECT_EQ(job.bucket_bytes, 50'000'000 * 2);
   EXPECT_EQ(job.batch, (jobs::Batch{.sequence = 8192, .micro = 1, .global = 16}));
   EXPECT_THAT(
-      job.notes,
+      assumed_of(job),
       ElementsAre("zero_optimization.stage3_prefetch_bucket_size 50000000: 23 % of a layer, "
                   "counted as 1",
                   StartsWith("activation_checkpointing: whether layers are computed again"),
@@ -499,16 +507,120 @@ TEST_F(JobSourceTest, WhatIsMissingOrWrongIsOneLineWithFileAndKey) {
   EXPECT_THAT(error("lama3_8b:tp=2"), HasSubstr("did you mean \"llama3_8b\"?"));
 }
 
-TEST_F(JobSourceTest, AnOptionThatIsNotHeededIsNamed) {
-  const Job job = load_job(kLlama8b +
-                           "--frobnicate 3 --lr 1e-4 --tensorboard-dir x --hidden-dropout 0.2 "
-                           "--micro-batch-size 2 --recompute-granularity selective "
-                           "--recompute-modules moe:world=8");
+TEST_F(JobSourceTest, WhatDecidesAndIsNotModelledIsAssumed) {
+  const Job job =
+      load_job(kLlama8b +
+               "--lr 1e-4 --tensorboard-dir x --hidden-dropout 0.2 --attention-dropout 0 "
+               "--micro-batch-size 2 --recompute-granularity selective "
+               "--recompute-modules moe --nproc-per-node 8:world=8");
   EXPECT_EQ(job.batch.micro, 2);
-  EXPECT_THAT(job.notes, ElementsAre("--recompute-modules: counted as core_attn",
-                                     "--hidden-dropout 0.2: dropout is not modelled",
-                                     "--micro-batch-size is there as 1 and as 2; the last counts",
-                                     "--frobnicate is not known here and was not heeded"));
+  EXPECT_THAT(assumed_of(job), ElementsAre("--recompute-modules moe: counted as core_attn",
+                                           "--hidden-dropout 0.2: dropout is not modelled"));
+  EXPECT_THAT(job.notes, ElementsAre("--micro-batch-size is there as 1 and as 2; the last counts"));
+}
+
+// As their owners do: argparse and tyro any, DeepSpeed those within its sections.
+TEST_F(JobSourceTest, KeysThatTheirOwnerRefusesAreRefused) {
+  const std::string arguments = kLlama8b + "--frobnicate 3 --overlap-grad-reducee";
+  EXPECT_THAT(error(arguments + ":world=8"),
+              HasSubstr("--frobnicate, and 1 more: not known to Megatron-LM (Megatron-Core 0.20)"));
+  EXPECT_THAT(error(kLlama8b + "--overlap-grad-reducee:world=8"),
+              HasSubstr("did you mean --overlap-grad-reduce?"));
+  EXPECT_THAT(assumed_of(load_job(arguments + ":world=8,unknown=ignored")),
+              ElementsAre("--frobnicate 3: not heeded", "--overlap-grad-reducee: not heeded"));
+  const std::string toml = file("train.toml", std::string(kTitan) + "[parallelism2]\ndegree = 3\n");
+  EXPECT_THAT(error(toml + ":world=8"), HasSubstr("parallelism2.degree: not known to torchtitan"));
+  const auto deepspeed = [this](const std::string& more) {
+    return file("ds.json", "{\"train_batch_size\": 16" + more + "}") + ":model=llama3_8b,world=16";
+  };
+  EXPECT_THAT(error(deepspeed(R"(, "zero_optimization": {"stage": 2, "overlap_com": true})")),
+              HasSubstr("zero_optimization.overlap_com: not known to DeepSpeed (0.19.6); did you "
+                        "mean zero_optimization.overlap_comm?"));
+  EXPECT_THAT(load_job(deepspeed(R"(, "mine": {"a": 1})")).notes,
+              ElementsAre("mine.a: no key of DeepSpeed, which passes over it"));
+}
+
+TEST_F(JobSourceTest, WhatIsFilledInLaterIsAskedForOrFollowsFromTheModel) {
+  const std::string automatic = file("auto.json", R"({
+    "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+    "gradient_clipping": "auto", "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"},
+    "optimizer": {"type": "AdamW", "params": {"lr": "auto"}},
+    "zero_optimization": {"stage": 2, "overlap_comm": true, "reduce_bucket_size": "auto"}})");
+  const std::string behind = automatic + ":model=llama3_8b,world=8";
+  EXPECT_THAT(error(behind + ",bf16=yes"),
+              HasSubstr("is needed, as a number, or :mbs= behind the file"));
+  EXPECT_THAT(
+      error(behind + ",mbs=1"),
+      HasSubstr("bf16.enabled: \"auto\" is filled in by the program that hands the file on"));
+  EXPECT_THAT(error(behind + ",mbs=1"), EndsWith("has --bf16, :bf16=yes or :bf16=no"));
+  const Job half = load_job(behind + ",mbs=1,bf16=yes");
+  EXPECT_EQ(half.precision.compute, DType::BF16);
+  EXPECT_EQ(half.precision.gradient, DType::BF16);
+  EXPECT_EQ(half.bucket_bytes, 4096 * 4096 * 2);  // Trainer's reduce_bucket_size
+  EXPECT_THAT(assumed_of(half),
+              ::testing::Contains(StartsWith("gradient_accumulation_steps auto")));
+  EXPECT_EQ(load_job(behind + ",mbs=1,fp16=yes").precision.compute, DType::F16);
+  const Job whole = load_job(behind + ",mbs=1,bf16=no,fp16=no");
+  EXPECT_EQ(whole.precision.compute, DType::F32);
+  EXPECT_EQ(whole.precision.master_bytes, 0);
+  const std::string stage =
+      file("stage.json", R"({"train_batch_size": 8, "zero_optimization": {"stage": "auto"}})");
+  EXPECT_THAT(error(stage + ":model=llama3_8b,world=8"),
+              HasSubstr("zero_optimization.stage: expected"));
+}
+
+TEST_F(JobSourceTest, EarlierNamesOfKeysSayTheSame) {
+  const std::string now = file("now.toml", R"(
+[model]
+name = "llama3"
+flavor = "8B"
+converters = ["float8"]
+[training]
+local_batch_size = 2
+seq_len = 8192
+[parallelism]
+tensor_parallel_degree = 2
+pipeline_parallel_degree = 2
+pipeline_parallel_schedule = "Interleaved1F1B"
+[compile]
+enable = true
+)");
+  const std::string before = file("before.toml", R"(
+[model]
+name = "llama3"
+flavor = "8B"
+norm_type = "rmsnorm"
+[training]
+batch_size = 2
+seq_len = 8192
+tensor_parallel_degree = 2
+compile = true
+[experimental]
+pipeline_parallel_degree = 2
+pipeline_parallel_schedule = "Interleaved1F1B"
+[float8]
+enable_float8_linear = true
+)");
+  EXPECT_EQ(load_job(before + ":world=16"), load_job(now + ":world=16"));
+  const std::string deepspeed = R"({"train_batch_size": 16, "zero_optimization": {"stage": 3, )";
+  const auto job = [&](const std::string& rest) {
+    return load_job(file("ds.json", deepspeed + rest) + ":model=llama3_8b,world=16");
+  };
+  EXPECT_EQ(job(R"("prefetch_bucket_size": 5e8}, "bfloat16": {"enabled": true}})"),
+            job(R"("stage3_prefetch_bucket_size": 5e8}, "bf16": {"enabled": true}})"));
+}
+
+TEST(KeysTest, EveryTableIsReadAndTheLongestPatternCounts) {
+  const KeyTable table("somebody", "# a comment\nharmless;a.*;;why\nunknown;a.b.*\nread;a.b.c\n");
+  EXPECT_EQ(table.find("a.x").kind, Key::Class::Harmless);
+  EXPECT_EQ(table.find("a.b.x").kind, Key::Class::Unknown);
+  EXPECT_EQ(table.find("a.b.c").kind, Key::Class::Read);
+  EXPECT_EQ(table.find("x").kind, Key::Class::Unknown);
+  EXPECT_EQ(KeyTable::megatron().find("--lr").kind, Key::Class::Harmless);
+  EXPECT_EQ(KeyTable::torchtitan().find("training.seq_len").kind, Key::Class::Read);
+  EXPECT_EQ(KeyTable::deepspeed().find("zero_optimization.stage").kind, Key::Class::Read);
+  EXPECT_TRUE(KeyTable::megatron().find("--hidden-dropout").is_idle("0.0"));
+  EXPECT_FALSE(KeyTable::megatron().find("--mtp-num-layers").is_idle("1"));
 }
 
 TEST_F(JobSourceTest, AModelBehindTheFileGoesBeforeItsOwn) {

@@ -1,0 +1,128 @@
+// Holds the tables of frameworks/jobs/keys in the program, and looks keys up.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/jobs/keys.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/json_reader.h"
+
+// The assembler reads them, as models/rates/gemm_files.cc does it.
+#define DOVETAIL_KEYS(NAME)                                                           \
+  __asm__(                                                                            \
+      ".pushsection .rodata\n"                                                        \
+      "dovetail_keys_" #NAME                                                          \
+      ":\n"                                                                           \
+      ".incbin \"" DOVETAIL_KEYS_DIR "/" #NAME                                        \
+      ".keys\"\n"                                                                     \
+      "dovetail_keys_" #NAME                                                          \
+      "_end:\n"                                                                       \
+      ".popsection\n");                                                               \
+  extern "C" const char dovetail_keys_##NAME[] __attribute__((visibility("hidden"))); \
+  extern "C" const char dovetail_keys_##NAME##_end[] __attribute__((visibility("hidden")));
+
+DOVETAIL_KEYS(megatron)
+DOVETAIL_KEYS(torchtitan)
+DOVETAIL_KEYS(deepspeed)
+
+namespace dovetail::frameworks {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, Key::Class>, 8> kClasses = {
+    {{"read", Key::Class::Read},
+     {"harmless", Key::Class::Harmless},
+     {"launcher", Key::Class::Launcher},
+     {"decides", Key::Class::Decides},
+     {"refused", Key::Class::Refused},
+     {"renamed", Key::Class::Renamed},
+     {"unknown", Key::Class::Unknown},
+     {"passed", Key::Class::Passed}}};
+
+// Cuts off what stands before `end`, and that.
+std::string_view take_until(std::string_view& text, char end) {
+  const std::size_t at = std::min(text.find(end), text.size());
+  const std::string_view taken = text.substr(0, at);
+  text.remove_prefix(std::min(at + 1, text.size()));
+  return taken;
+}
+
+std::string_view text_between(const char* begin, const char* end) {
+  return {begin, static_cast<std::size_t>(end - begin)};
+}
+
+std::string in_small_letters(std::string_view text) {
+  std::string small(text);
+  for (char& c : small) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return small;
+}
+
+}  // namespace
+
+bool is_one_of(std::string_view value, std::string_view words) {
+  const std::string small = in_small_letters(value);
+  while (!words.empty()) {
+    if (small == take_until(words, '|')) return true;
+  }
+  return false;
+}
+
+bool Key::is_idle(std::string_view value) const { return is_one_of(value, values); }
+
+KeyTable::KeyTable(std::string_view owner, std::string_view text) : owner_(owner) {
+  while (!text.empty()) {
+    std::string_view line = take_until(text, '\n');
+    if (line.empty() || line.starts_with('#')) continue;
+    const std::string_view kind = take_until(line, ';');
+    const std::string_view name = take_until(line, ';');
+    const auto known =
+        std::ranges::find(kClasses, kind, &std::pair<std::string_view, Key::Class>::first);
+    DOVETAIL_CHECK(known != kClasses.end() && !name.empty()) << owner_ << ": " << name;
+    const Key key{.kind = known->second, .values = take_until(line, ';'), .why = line};
+    const bool is_pattern = name.ends_with('*');
+    auto& table = is_pattern ? patterns_ : keys_;
+    const bool is_new =
+        table.emplace(is_pattern ? name.substr(0, name.size() - 1) : name, key).second;
+    DOVETAIL_CHECK(is_new) << owner_ << ": " << name << " is there twice";
+  }
+}
+
+Key KeyTable::find(std::string_view name) const {
+  if (const auto own = keys_.find(name); own != keys_.end()) return own->second;
+  for (std::size_t length = name.size() + 1; length-- > 0;) {
+    const auto like = patterns_.find(name.substr(0, length));
+    if (like != patterns_.end()) return like->second;
+  }
+  return {};
+}
+
+std::string KeyTable::nearest(std::string_view name) const {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : keys_) names.emplace_back(key);
+  return nearest_word(name, names);
+}
+
+const KeyTable& KeyTable::megatron() {
+  static const KeyTable table("Megatron-LM (Megatron-Core 0.20)",
+                              text_between(dovetail_keys_megatron, dovetail_keys_megatron_end));
+  return table;
+}
+
+const KeyTable& KeyTable::torchtitan() {
+  static const KeyTable table("torchtitan (0.2.2 and earlier)",
+                              text_between(dovetail_keys_torchtitan, dovetail_keys_torchtitan_end));
+  return table;
+}
+
+const KeyTable& KeyTable::deepspeed() {
+  static const KeyTable table("DeepSpeed (0.19.6)",
+                              text_between(dovetail_keys_deepspeed, dovetail_keys_deepspeed_end));
+  return table;
+}
+
+}  // namespace dovetail::frameworks
