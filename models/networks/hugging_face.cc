@@ -47,6 +47,31 @@ class Config {
     object_.ignore(key);
     return object_.has(key) ? object_.at(key).number(0, 1) : otherwise;
   }
+  // How many layers a list names, which are the first: [0, 1, 2].
+  [[nodiscard]] std::int64_t dense_layers(std::string_view key) {
+    object_.ignore(key);
+    if (!object_.has(key) || object_.at(key).is_null()) return 0;
+    const JsonArray layers = object_.at(key).array();
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      if (layers[i].integer(0, kMostLayers) != static_cast<std::int64_t>(i))
+        fail(key, "the first layers alone, [0, 1, ...]");
+    }
+    return static_cast<std::int64_t>(layers.size());
+  }
+  [[noreturn]] void fail(std::string_view key, const std::string& expected) {
+    object_.at(key).fail("expected " + expected);
+  }
+  // Of each layer, empty where the file does not say: whether it sees a part of the sequence alone.
+  [[nodiscard]] std::vector<bool> windowed_layers() {
+    constexpr std::array<std::string_view, 2> kLayerTypes = {"full_attention", "sliding_attention"};
+    std::vector<bool> windowed;
+    object_.ignore("layer_types");
+    if (!object_.has("layer_types") || object_.at("layer_types").is_null()) return windowed;
+    const JsonArray types = object_.at("layer_types").array();
+    for (std::size_t i = 0; i < types.size(); ++i)
+      windowed.push_back(types[i].word(kLayerTypes) == 1);
+    return windowed;
+  }
   [[nodiscard]] bool says(std::string_view key) { return object_.has(key); }
   [[nodiscard]] std::size_t type() { return object_.word("model_type", kTypes); }
 
@@ -66,6 +91,17 @@ void set_windows(Config& config, std::string_view type, Attention& a) {
     a.window = config.number_or("sliding_window", 4096);
     a.window_first = type == "qwen3_moe" ? 0 : config.number_or("max_window_layers", 28);
     a.window_step = 1;
+  }
+}
+
+// transformers 5 also lists them, layer by layer.
+void check_windows(Config& config, const Model& model) {
+  const std::vector<bool> listed = config.windowed_layers();
+  for (std::size_t i = 0; i < listed.size(); ++i) {
+    if (listed[i] != is_windowed(model, static_cast<std::int64_t>(i)))
+      config.fail("layer_types",
+                  "a window in the layers that sliding_window and max_window_layers say; layer " +
+                      std::to_string(i) + " differs");
   }
 }
 
@@ -98,9 +134,14 @@ std::optional<Experts> experts_of(Config& config, std::string_view type, std::in
                    .biases = type == "gpt_oss"};
   }
   if (type == "qwen3_moe") {
-    return Experts{.count = config.number("num_experts"),
+    if (config.number_or("decoder_sparse_step", 1) != 1)
+      config.fail("decoder_sparse_step", "1: experts in every layer behind the dense ones");
+    // transformers 5 writes the second name.
+    const bool is_of_4 = config.says("num_experts");
+    return Experts{.count = config.number(is_of_4 ? "num_experts" : "num_local_experts"),
                    .per_token = config.number("num_experts_per_tok"),
-                   .inner = config.number("moe_intermediate_size")};
+                   .inner = config.number("moe_intermediate_size"),
+                   .first_layer = config.dense_layers("mlp_only_layers")};
   }
   if (!type.starts_with("deepseek")) return std::nullopt;
   const std::int64_t one = config.number("moe_intermediate_size");
@@ -186,6 +227,7 @@ Model load_config(const std::string& path) {
   model.tied = config.flag("tie_word_embeddings", false);
   model.mlp_bias = config.flag("mlp_bias", false);
   model.attention = attention_of(config, type, model.width);
+  check_windows(config, model);
   model.experts = experts_of(config, type, model.inner);
   model.written = {.rotary = rotary_of(type),
                    .router = router_of(config, type),

@@ -46,6 +46,26 @@ TEST(HuggingFaceTest, DeepSeekHasLatentAttentionAndExperts) {
   EXPECT_EQ(parameters(load_config(file_of(kDeepSeek))), 671'026'404'352);
 }
 
+// The keys that transformers 5.17 writes of Qwen3-30B-A3B.
+std::string qwen3_moe(const std::string& more) {
+  return R"({"model_type": "qwen3_moe", "attention_bias": false, "head_dim": 128, "hidden_size": 2048,
+ "intermediate_size": 6144, "max_position_embeddings": 40960, "moe_intermediate_size": 768,
+ "norm_topk_prob": true, "num_attention_heads": 32, "num_experts_per_tok": 8,
+ "num_hidden_layers": 48, "num_key_value_heads": 4, "num_local_experts": 128,
+ "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}, "sliding_window": null,
+ "tie_word_embeddings": false, "use_sliding_window": false, "vocab_size": 151936)" +
+         more + "}";
+}
+
+TEST(HuggingFaceTest, TransformersFiveNamesExpertsOtherwise) {
+  const Model model = load_config(file_of(qwen3_moe("")));
+  EXPECT_EQ(parameters(model), 30'532'122'624);
+  EXPECT_EQ(model.experts->count, 128);
+  const Model dense = load_config(file_of(qwen3_moe(R"(, "mlp_only_layers": [0, 1])")));
+  EXPECT_EQ(dense.experts->first_layer, 2);
+  EXPECT_EQ(dense.inner, 6144);
+}
+
 TEST(HuggingFaceTest, RefusalsNameFileAndKey) {
   const auto refusal = [](const std::string& text) {
     try {
@@ -57,6 +77,15 @@ TEST(HuggingFaceTest, RefusalsNameFileAndKey) {
   };
   EXPECT_NE(refusal(R"({"model_type": "mamba"})").find("model_type"), std::string::npos);
   EXPECT_NE(refusal(R"({"model_type": "llama", "hidden_size": 8})").find("num_"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal(qwen3_moe(R"(, "decoder_sparse_step": 2)")).find("/decoder_sparse_step: expected 1"),
+      std::string::npos);
+  EXPECT_NE(refusal(qwen3_moe(R"(, "mlp_only_layers": [0, 3])"))
+                .find("/mlp_only_layers: expected the first"),
+            std::string::npos);
+  EXPECT_NE(refusal(qwen3_moe(R"(, "layer_types": ["full_attention", "sliding_attention"])"))
+                .find("/layer_types: expected a window in the layers that"),
             std::string::npos);
 }
 
