@@ -327,20 +327,66 @@ class MegatronReader {
     }
   }
 
+  // How many virtual stages a rank has. How many layers each has is as get_num_layers_to_build has it
+  // (core/transformer/transformer_block.py).
   std::int64_t chunks() {
     constexpr std::string_view kLayers = "--num-layers-per-virtual-pipeline-stage";
     const std::int64_t pp = job_.layout.pp;
-    const std::int64_t layers = options_.degree(kLayers, 0);
-    const std::int64_t chunks = options_.degree(kMegatronChunks, 1);
+    const std::int64_t per_chunk = options_.degree(kLayers, 0);
+    const std::int64_t said = options_.degree(kMegatronChunks, 1);
     const std::string stages = options_.text(kMegatronLayout, "");
+    const std::int64_t first = options_.degree("--decoder-first-pipeline-num-layers", 0, 0);
+    const std::int64_t last = options_.degree("--decoder-last-pipeline-num-layers", 0, 0);
+    const std::int64_t embedding =
+        options_.has("--account-for-embedding-in-pipeline-split") ? 1 : 0;
+    const std::int64_t loss = options_.has("--account-for-loss-in-pipeline-split") ? 1 : 0;
     if (pp == 1) return 1;
     if (!stages.empty()) return chunks_of(stages);
-    if (layers == 0) return chunks;
-    if (job_.model.layers % (pp * layers) != 0) {
-      options_.fail(kLayers, "what divides the layers of a stage, " +
-                                 std::to_string(job_.model.layers) + " / " + std::to_string(pp));
+    const std::int64_t layers = job_.model.layers + embedding + loss;
+    if (per_chunk > 0 && layers % (pp * per_chunk) != 0) {
+      options_.fail(kLayers, "what divides the layers of a stage, " + std::to_string(layers) +
+                                 " / " + std::to_string(pp));
     }
-    return job_.model.layers / (pp * layers);
+    job_.layout.vp = per_chunk > 0 ? layers / (pp * per_chunk) : said;
+    std::int64_t middle = layers;
+    std::int64_t ranks = pp;
+    for (const std::int64_t own : {first, last}) {
+      middle -= own;
+      ranks -= own > 0 ? 1 : 0;
+    }
+    const bool is_uneven = first + last > 0;
+    if ((is_uneven && embedding + loss > 0) || middle < 0 ||
+        (ranks > 0 ? middle % ranks != 0 : middle != 0)) {
+      refuse_layers(layers);
+    }
+    if (ranks > 0) middle /= ranks;
+    return divide(first > 0 ? first : middle, middle, last > 0 ? last : middle, embedding, loss);
+  }
+
+  // Layers of the first rank, of those between, and of the last, embedding and loss among them.
+  std::int64_t divide(std::int64_t first, std::int64_t middle, std::int64_t last,
+                      std::int64_t embedding, std::int64_t loss) {
+    jobs::Layout& l = job_.layout;
+    std::vector<std::int64_t> layers;
+    for (std::int64_t stage = 0; stage < l.pp * l.vp; ++stage) {
+      const std::int64_t rank = stage % l.pp;
+      const std::int64_t all = rank == 0 ? first : rank == l.pp - 1 ? last : middle;
+      if (all % l.vp != 0) refuse_layers(job_.model.layers + embedding + loss);
+      layers.push_back(all / l.vp);
+    }
+    layers.front() -= embedding;
+    layers.back() -= loss;
+    if (layers.front() < 0 || layers.back() < 0) refuse_layers(job_.model.layers);
+    if (layers != jobs::layers_of_stages(job_)) l.layers = layers;
+    return l.vp;
+  }
+
+  [[noreturn]] void refuse_layers(std::int64_t layers) {
+    options_.fail("--num-layers", "what " + std::to_string(job_.layout.pp) + " stages of " +
+                                      std::to_string(job_.layout.vp) +
+                                      " chunks can have, as Megatron-LM divides it (" +
+                                      std::to_string(layers) +
+                                      " with embedding and loss, where they are accounted for)");
   }
 
   std::int64_t chunks_of(const std::string& text) {

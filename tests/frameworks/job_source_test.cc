@@ -507,6 +507,32 @@ TEST_F(JobSourceTest, WhatIsMissingOrWrongIsOneLineWithFileAndKey) {
   EXPECT_THAT(error("lama3_8b:tp=2"), HasSubstr("did you mean \"llama3_8b\"?"));
 }
 
+// get_num_layers_to_build of Megatron-Core, by hand.
+TEST_F(JobSourceTest, MegatronsStagesHaveTheLayersThatItBuilds) {
+  const auto layers = [](const std::string& more) {
+    return jobs::layers_of_stages(load_job(kLlama8b + more + ":world=4"));
+  };
+  EXPECT_THAT(layers("--pipeline-model-parallel-size 4"), ElementsAre(8, 8, 8, 8));
+  const std::string both =
+      "--num-layers 30 --account-for-embedding-in-pipeline-split "
+      "--account-for-loss-in-pipeline-split "
+      "--pipeline-model-parallel-size 4 ";
+  EXPECT_THAT(layers(both), ElementsAre(7, 8, 8, 7));
+  EXPECT_THAT(layers(both + "--num-layers-per-virtual-pipeline-stage 4"),
+              ElementsAre(3, 4, 4, 4, 4, 4, 4, 3));
+  const std::string ends =
+      "--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 6 "
+      "--decoder-last-pipeline-num-layers 4 --num-layers 30 ";
+  EXPECT_THAT(layers(ends), ElementsAre(6, 10, 10, 4));
+  EXPECT_THAT(layers(ends + "--num-virtual-stages-per-pipeline-rank 2"),
+              ElementsAre(3, 5, 5, 2, 3, 5, 5, 2));
+  for (const std::string& wrong :
+       {std::string("--num-layers 30 --pipeline-model-parallel-size 4"),
+        both + "--decoder-first-pipeline-num-layers 6", ends + "--num-layers 31"}) {
+    EXPECT_THAT(error(kLlama8b + wrong + ":world=4"), HasSubstr("as Megatron-LM divides it"));
+  }
+}
+
 TEST_F(JobSourceTest, WhatDecidesAndIsNotModelledIsAssumed) {
   const Job job =
       load_job(kLlama8b +
