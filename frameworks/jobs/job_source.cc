@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -67,6 +68,25 @@ jobs::Job read_json(const std::string& file, const Behind& said) {
   return read_deepspeed(options, said);
 }
 
+// NAME=VALUE of a command line before what it starts; where that begins.
+std::size_t take_environment(std::string_view text, std::map<std::string, std::string>& variables) {
+  constexpr std::string_view kBlanks = " \t\n";
+  std::size_t at = std::min(text.find_first_not_of(kBlanks), text.size());
+  while (true) {
+    std::size_t end = at;
+    while (end < text.size() &&
+           (std::isalnum(static_cast<unsigned char>(text[end])) != 0 || text[end] == '_')) {
+      ++end;
+    }
+    const bool is_name = end > at && end < text.size() && text[end] == '=' &&
+                         std::isdigit(static_cast<unsigned char>(text[at])) == 0;
+    const std::size_t blank = text.find_first_of(kBlanks, end);
+    if (!is_name || blank == std::string_view::npos) return at;
+    variables[std::string(text.substr(at, end - at))] = text.substr(end + 1, blank - end - 1);
+    at = std::min(text.find_first_not_of(kBlanks, blank), text.size());
+  }
+}
+
 jobs::Job read_source(const std::string& source, const Behind& said) {
   const std::size_t space = std::min(source.find(' '), source.size());
   const std::string file = source.substr(0, space);
@@ -81,7 +101,10 @@ jobs::Job read_source(const std::string& source, const Behind& said) {
     return read_torchtitan(options, said);
   }
   if (is_script(file)) {
-    Script script = read_script(file, read_file(file));
+    Script script =
+        read_script(file, read_file(file),
+                    {.words = words_of(said.where, std::string_view(source).substr(space)),
+                     .environment = said.environment});
     replace(script.flags, std::move(flags.flags));
     return read_megatron(std::move(script), said);
   }
@@ -92,7 +115,8 @@ jobs::Job read_source(const std::string& source, const Behind& said) {
 }  // namespace
 
 jobs::Job load_job(const std::string& text) {
-  const std::size_t first = std::min(text.find_first_not_of(" \t\n"), text.size());
+  std::map<std::string, std::string> environment;
+  const std::size_t first = take_environment(text, environment);
   const std::size_t colon = std::max(first, std::min(options_colon(text), text.size()));
   std::string source = text.substr(first, colon - first);
   while (!source.empty() && std::isspace(static_cast<unsigned char>(source.back())) != 0)
@@ -105,8 +129,11 @@ jobs::Job load_job(const std::string& text) {
   const std::string where = is_file        ? file
                             : is_arguments ? std::string(kArguments)
                                            : "job \"" + text + "\"";
-  const Behind said =
-      said_after(where, std::string_view(text).substr(std::min(colon + 1, text.size())));
+  Behind said = said_after(where, std::string_view(text).substr(std::min(colon + 1, text.size())));
+  said.environment = std::move(environment);
+  if (!said.environment.empty() && !is_script(file))
+    throw InputError(where + ": " + said.environment.begin()->first +
+                     "=: variables stand before a script");
   jobs::Job job = read_source(source, said);
   jobs::set_options(job, said.list, where);
   jobs::complete(job, where);

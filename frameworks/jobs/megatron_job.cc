@@ -202,8 +202,10 @@ std::int64_t megatron_vocabulary(Options& options) {
   const std::int64_t multiple = options.whole("--make-vocab-size-divisible-by", 128) * tp;
   if (padded > 0) return padded;
   if (!options.has("--vocab-size")) {
-    throw InputError(options.file() +
-                     ": --vocab-size is missing: the tokenizer decides it, and is not read");
+    throw InputError(
+        options.file() +
+        ": --vocab-size is missing: the tokenizer decides it, and is not read; say it behind, " +
+        options.file() + " --vocab-size 128256");
   }
   const std::int64_t size = options.whole("--vocab-size", 0);
   return (size + multiple - 1) / multiple * multiple;

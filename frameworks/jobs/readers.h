@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,8 +25,9 @@ struct Behind {
   std::string list = {};   // KEY=VALUE,KEY=VALUE of models/networks/text.h
   std::string model = {};  // a name or a config.json; "" where it is not said
   std::int64_t world = 0;  // ranks; 0 where that is not said
-  bool passes_unknown =
-      false;  // unknown=ignored: keys that the framework does not know are passed over
+  std::map<std::string, std::string> environment = {};  // NAME=VALUE before a script
+  // unknown=ignored: keys that the framework does not know are passed over.
+  bool passes_unknown = false;
   std::optional<jobs::Model> shape = std::nullopt;  // in place of a model by name
 
   [[nodiscard]] bool says(std::string_view key) const;

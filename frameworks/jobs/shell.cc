@@ -121,14 +121,125 @@ std::size_t closing(std::string_view text, std::size_t open) {
   return text.size();
 }
 
+// A condition in the words between `if` and `then`. Nothing where it asks what cannot be known: a command, a file, a variable
+// that the script does not set.
+class Condition {
+ public:
+  explicit Condition(const std::vector<std::string>& words) : words_(words) {}
+
+  std::optional<bool> value() {
+    std::optional<bool> any = all();
+    while (at_ < words_.size() && words_[at_] == "||") {
+      ++at_;
+      const std::optional<bool> more = all();
+      if (any == true || more == true) {
+        any = true;
+      } else if (!any || !more) {
+        any = std::nullopt;
+      }
+    }
+    return at_ == words_.size() ? any : std::nullopt;
+  }
+
+ private:
+  std::optional<bool> all() {
+    std::optional<bool> every = one();
+    while (at_ < words_.size() && words_[at_] == "&&") {
+      ++at_;
+      const std::optional<bool> more = one();
+      if (every == false || more == false) {
+        every = false;
+      } else if (!every || !more) {
+        every = std::nullopt;
+      }
+    }
+    return every;
+  }
+
+  std::optional<bool> one() {
+    bool is_not = false;
+    std::vector<std::string> test;
+    for (; at_ < words_.size() && words_[at_] != "&&" && words_[at_] != "||"; ++at_) {
+      const std::string& word = words_[at_];
+      const bool is_bracket = word == "[" || word == "[[" || word == "]" || word == "]]";
+      if (word == "!") is_not = !is_not;
+      if (!is_bracket && word != "!" && (word != "test" || !test.empty())) test.push_back(word);
+    }
+    const std::optional<bool> holds = holds_of(test);
+    return holds ? std::optional(*holds != is_not) : std::nullopt;
+  }
+
+  // A variable that neither the script nor who starts it sets: "${NAME}". What nobody says of $1 is not known.
+  static bool is_unset(std::string_view word) {
+    if (!word.starts_with('$')) return false;
+    word.remove_prefix(1);
+    if (word.starts_with('{') && word.ends_with('}')) word = word.substr(1, word.size() - 2);
+    return !word.empty() && is_name_start(word.front()) && std::ranges::all_of(word, is_name_part);
+  }
+
+  static std::optional<bool> holds_of(std::vector<std::string> test) {
+    const bool asks = !test.empty() && (test[0] == "-z" || test[0] == "-n");
+    if (asks && test.size() == 1) test.emplace_back();
+    if (asks && is_unset(test[1])) test[1].clear();
+    for (const std::string& word : test) {
+      if (word.find('$') != std::string::npos) return std::nullopt;
+    }
+    if (test.size() == 2 && test[0] == "-z") return test[1].empty();
+    if (test.size() == 2 && test[0] == "-n") return !test[1].empty();
+    if (test.size() != 3) return std::nullopt;
+    if (test[1] == "=" || test[1] == "==") return is_like(test[0], test[2]);
+    if (test[1] == "!=") return !is_like(test[0], test[2]);
+    const std::optional<std::int64_t> left = whole_of(test[0]), right = whole_of(test[2]);
+    if (!left || !right) return std::nullopt;
+    if (test[1] == "-eq") return *left == *right;
+    if (test[1] == "-ne") return *left != *right;
+    if (test[1] == "-lt" || test[1] == "<") return *left < *right;
+    if (test[1] == "-le") return *left <= *right;
+    if (test[1] == "-gt" || test[1] == ">") return *left > *right;
+    if (test[1] == "-ge") return *left >= *right;
+    return std::nullopt;
+  }
+
+  static std::optional<std::int64_t> whole_of(std::string_view text) {
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (text.empty() || error != std::errc() || end != text.data() + text.size())
+      return std::nullopt;
+    return number;
+  }
+
+ public:
+  // Patterns of a star at either end: "*7B", "llama*", "*".
+  static bool is_like(std::string_view text, std::string_view pattern) {
+    const bool any_start = pattern.starts_with('*');
+    if (any_start) pattern.remove_prefix(1);
+    const bool any_end = pattern.ends_with('*');
+    if (any_end) pattern.remove_suffix(1);
+    if (any_start && any_end) return text.find(pattern) != std::string_view::npos;
+    if (any_start) return pattern.empty() || text.ends_with(pattern);
+    return any_end ? text.starts_with(pattern) : text == pattern;
+  }
+
+ private:
+  const std::vector<std::string>& words_;
+  std::size_t at_ = 0;
+};
+
 class ScriptReader {
  public:
-  ScriptReader(const std::string& file, std::string_view text) : file_(file), text_(text) {}
+  ScriptReader(const std::string& file, std::string_view text, const Started& started)
+      : file_(file), text_(text), words_(started.words) {
+    script_.variables = started.environment;
+    number_words();
+  }
 
   Script read() {
     while (at_ < text_.size()) {
       const char c = text_[at_];
-      if (c == '\n' || c == ';' || c == '&' || c == '|') {
+      if (text_.substr(at_, 2) == ";;" && !branches_.empty() && branches_.back().is_case) {
+        at_ += 2;
+        read_pattern();
+      } else if (c == '\n' || c == ';' || c == '&' || c == '|') {
         end_of_command();
       } else if (c == '#') {
         at_ = std::min(text_.find('\n', at_), text_.size());
@@ -143,11 +254,130 @@ class ScriptReader {
     return std::move(script_);
   }
 
+  std::vector<std::string> words() {
+    std::vector<std::string> words;
+    while (true) {
+      skip_blanks();
+      if (at_ >= text_.size() || text_.substr(at_).starts_with("--")) return words;
+      const std::size_t before = at_;
+      words.push_back(word());
+      if (at_ == before) ++at_;
+    }
+  }
+
  private:
   void end_of_command() {
     ++at_;
     is_start_ = true;
     takes_value_ = false;
+  }
+
+  // A condition or a case that is open.
+  struct Branch {
+    bool is_case = false;
+    std::string value = {};      // of a case
+    bool is_read = true;         // the branch that it is in
+    bool was_taken = false;      // one for certain
+    bool is_around_read = true;  // what it stands in
+  };
+  [[nodiscard]] bool is_read() const { return branches_.empty() || branches_.back().is_read; }
+
+  // $1, $2, ... as they are after `shift`.
+  void number_words() {
+    for (std::size_t i = 0; i < words_.size(); ++i)
+      script_.variables[std::to_string(i + 1)] = words_[i];
+    script_.variables.erase(std::to_string(words_.size() + 1));
+  }
+
+  void skip_blanks() {
+    while (at_ < text_.size() && is_space(text_[at_])) ++at_;
+  }
+
+  // The words up to `then`, with && and || among them.
+  std::vector<std::string> condition() {
+    std::vector<std::string> words;
+    while (at_ < text_.size()) {
+      const char c = text_[at_];
+      if (c == '&' || c == '|') {
+        words.emplace_back(2, c);
+        at_ += text_.substr(at_, 2) == std::string(2, c) ? 2 : 1;
+      } else if (is_space(c) || c == ';' || c == '(' || c == ')') {
+        ++at_;
+      } else if (c == '#') {
+        at_ = std::min(text_.find('\n', at_), text_.size());
+      } else if (std::string next = word(); next == "then") {
+        break;
+      } else {
+        words.push_back(std::move(next));
+      }
+    }
+    return words;
+  }
+
+  void enter(Branch& branch, std::optional<bool> holds) {
+    branch.is_read = branch.is_around_read && !branch.was_taken && holds != false;
+    if (branch.is_read && holds == true) branch.was_taken = true;
+    is_start_ = true;
+  }
+
+  // Words of the language that say which branches count; whether this is one.
+  bool takes_keyword(const std::string& word) {
+    if (word == "if") {
+      branches_.push_back({.is_around_read = is_read()});
+      enter(branches_.back(), Condition(condition()).value());
+    } else if (word == "case") {
+      Branch branch{.is_case = true, .is_around_read = is_read()};
+      skip_blanks();
+      branch.value = this->word();
+      skip_blanks();
+      static_cast<void>(this->word());  // in
+      branches_.push_back(std::move(branch));
+      read_pattern();
+    } else if (branches_.empty()) {
+      return false;
+    } else if (word == "elif" && !branches_.back().is_case) {
+      const std::vector<std::string> words = condition();
+      enter(branches_.back(), Condition(words).value());
+    } else if (word == "else" && !branches_.back().is_case) {
+      enter(branches_.back(), std::nullopt);
+    } else if (word == (branches_.back().is_case ? "esac" : "fi")) {
+      branches_.pop_back();
+      is_start_ = true;
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  // "A|B)" of the case that is open, or its esac.
+  void read_pattern() {
+    Branch& branch = branches_.back();
+    std::optional<bool> holds = false;
+    const bool is_known = branch.value.find('$') == std::string::npos;
+    while (at_ < text_.size()) {
+      const char c = text_[at_];
+      if (c == ')') {
+        ++at_;
+        break;
+      }
+      if (is_space(c) || c == '(' || c == '|' || c == ';' || c == '&') {
+        ++at_;
+        continue;
+      }
+      if (c == '#') {
+        at_ = std::min(text_.find('\n', at_), text_.size());
+        continue;
+      }
+      const std::string pattern = word();
+      if (pattern == "esac") {
+        branches_.pop_back();
+        is_start_ = true;
+        return;
+      }
+      if (!is_known) holds = std::nullopt;
+      if (is_known && Condition::is_like(branch.value, pattern)) holds = true;
+    }
+    enter(branch, holds);
   }
 
   // Up to blank, bracket or end of command, without its quotes.
@@ -182,6 +412,8 @@ class ScriptReader {
     std::size_t end = at_;
     if (rest.starts_with("((") || rest.starts_with('(') || rest.starts_with('{')) {
       end = std::min(closing(text_, at_) + 1, text_.size());
+    } else if (end < text_.size() && std::isdigit(static_cast<unsigned char>(text_[end])) != 0) {
+      ++end;  // ${10} has brackets
     } else {
       while (end < text_.size() && is_name_part(text_[end])) ++end;
     }
@@ -222,7 +454,16 @@ class ScriptReader {
   }
 
   void take(const std::string& word) {
+    if (is_start_ && takes_keyword(word)) return;
     if (is_start_ && std::ranges::find(kBeforeCommands, word) != kBeforeCommands.end()) return;
+    if (!is_read()) {
+      is_start_ = false;
+      return;
+    }
+    if (is_start_ && word == "shift" && !words_.empty()) {
+      words_.erase(words_.begin());
+      return number_words();
+    }
     std::size_t name = 0;
     while (name < word.size() && is_name_part(word[name])) ++name;
     const std::string_view rest = std::string_view(word).substr(name);
@@ -238,6 +479,13 @@ class ScriptReader {
     }
     is_start_ = false;
     collect(word);
+  }
+
+  // Quotes within quotes, which eval takes off.
+  static std::string_view without_quotes(std::string_view value) {
+    const bool is_quoted = value.size() > 1 && value.front() == value.back() &&
+                           (value.front() == '\'' || value.front() == '"');
+    return is_quoted ? value.substr(1, value.size() - 2) : value;
   }
 
   // Flags and their values in a word, which may hold several where it was quoted.
@@ -256,7 +504,7 @@ class ScriptReader {
         if (equals < one.size()) script_.flags.back().value = one.substr(equals + 1);
         takes_value_ = equals == one.size();
       } else if (!one.empty() && takes_value_) {
-        script_.flags.back().value = one;
+        script_.flags.back().value = without_quotes(one);
         takes_value_ = false;
       }
     }
@@ -267,13 +515,19 @@ class ScriptReader {
   std::size_t at_ = 0;
   int depth_ = 0;
   bool is_start_ = true, takes_value_ = false;
+  std::vector<std::string> words_;
+  std::vector<Branch> branches_;
   Script script_;
 };
 
 }  // namespace
 
-Script read_script(const std::string& file, std::string_view text) {
-  return ScriptReader(file, text).read();
+Script read_script(const std::string& file, std::string_view text, const Started& started) {
+  return ScriptReader(file, text, started).read();
+}
+
+std::vector<std::string> words_of(const std::string& file, std::string_view text) {
+  return ScriptReader(file, text, {}).words();
 }
 
 }  // namespace dovetail::frameworks

@@ -5,8 +5,9 @@
 //   ARGS=(--tensor-model-parallel-size $TP --bf16)     becomes {"--tensor-model-parallel-size", "8"}, {"--bf16", ""}
 //   EXTRA="--seq-length ${SEQ:-4096}"                  becomes {"--seq-length", "4096"}
 //
-// The script is not run: both branches of a condition are read, functions and commands are not called, and a
-// variable that it does not set itself stays as it is written.
+// The script is not run: functions and commands are not called, and a variable that it does not set itself stays as it is
+// written. Of a condition on variables that are known (test, [ ], [[ ]], case) the branch that is taken is read, of any other
+// all branches are; -z and -n take what nobody sets as empty. Words behind its name are $1, $2, ..., which shift moves.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -26,7 +27,16 @@ struct Script {
   std::map<std::string, std::string> variables = {};  // those that it sets
 };
 
+// What a script is started with.
+struct Started {
+  std::vector<std::string> words = {};                  // $1, $2, ...
+  std::map<std::string, std::string> environment = {};  // NAME=VALUE before its name
+};
+
 // Also of one command line. Throws InputError where it has flags without end.
-Script read_script(const std::string& file, std::string_view text);
+Script read_script(const std::string& file, std::string_view text, const Started& started = {});
+
+// The words of a command line before its first flag.
+std::vector<std::string> words_of(const std::string& file, std::string_view text);
 
 }  // namespace dovetail::frameworks

@@ -510,7 +510,7 @@ TEST_F(JobSourceTest, WhatIsMissingOrWrongIsOneLineWithFileAndKey) {
 // get_num_layers_to_build of Megatron-Core, by hand.
 TEST_F(JobSourceTest, MegatronsStagesHaveTheLayersThatItBuilds) {
   const auto layers = [](const std::string& more) {
-    return jobs::layers_of_stages(load_job(kLlama8b + more + ":world=4"));
+    return jobs::layers_of_stages(load_job(kLlama8b + more + ":world=4,gbs=16"));
   };
   EXPECT_THAT(layers("--pipeline-model-parallel-size 4"), ElementsAre(8, 8, 8, 8));
   const std::string both =
@@ -687,6 +687,49 @@ TEST(TomlTest, MistakesNameFileAndLine) {
   EXPECT_EQ(error("[[a]]"), "f.toml:1: arrays of tables, [[NAME]], are not read");
   EXPECT_EQ(error("a = 1 b = 2"), "f.toml:1: expected the end of the line");
   EXPECT_EQ(error("a = [1, 2"), "f.toml:1: expected , or ] in an array");
+}
+
+TEST(ShellTest, WordsBehindTheNameDecideWhichBranchesAreRead) {
+  const auto flags = [](const std::string& text, const std::vector<std::string>& words) {
+    std::string all;
+    for (const OptionText& one : read_script("f.sh", text, {.words = words}).flags)
+      all += one.name + (one.value.empty() ? "" : "=" + one.value) + " ";
+    return all;
+  };
+  const std::string script = R"SH(
+SIZE=$1
+shift
+TP=${1:-1}
+if [ $SIZE = 7B ]; then  # a comment with fi
+  ARGS="--num-layers 32"
+  if [[ $TP -gt 1 && -n "$TP" ]]; then SP="--sequence-parallel"; fi
+elif [ "$SIZE" == "13B" ] || [ "$SIZE" == "14B" ]
+then
+  ARGS="--num-layers 40"
+else
+  ARGS="--num-layers 2"
+fi
+case $SIZE in
+  7B|8B) W="--ffn-hidden-size 1" ;;
+  1*) W="--ffn-hidden-size 2" ;;
+  *) W="--ffn-hidden-size 3" ;;
+esac
+if [ -f /tmp/x ]; then X="--bf16"; else X="--fp16"; fi
+torchrun x.py --tensor-model-parallel-size $TP
+)SH";
+  const std::string end = "--bf16 --fp16 --tensor-model-parallel-size=";
+  EXPECT_EQ(flags(script, {"7B", "2"}),
+            "--num-layers=32 --sequence-parallel --ffn-hidden-size=1 " + end + "2 ");
+  EXPECT_EQ(flags(script, {"7B"}), "--num-layers=32 --ffn-hidden-size=1 " + end + "1 ");
+  EXPECT_EQ(flags(script, {"14B", "4"}), "--num-layers=40 --ffn-hidden-size=2 " + end + "4 ");
+  EXPECT_EQ(flags(script, {"x"}), "--num-layers=2 --ffn-hidden-size=3 " + end + "1 ");
+  // Nobody says $1: all branches count.
+  EXPECT_THAT(flags(script, {}),
+              StartsWith("--num-layers=32 --num-layers=40 --num-layers=2 --ffn-hidden-size=1 "));
+  for (const char* const odd : {"if", "if [ a", "case x", "case x in", "case x in a) --b",
+                                "fi esac", "if a; then case b in if; fi"}) {
+    static_cast<void>(flags(odd, {"1"}));
+  }
 }
 
 TEST(ShellTest, FlagsHaveTheValuesOfTheScriptsOwnVariables) {
