@@ -8,6 +8,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
 #include "base/error.h"
@@ -60,6 +61,13 @@ class ScriptText {
   std::vector<List> lists_;
 };
 
+std::string number_text(double number) {
+  std::ostringstream text;
+  text.precision(12);
+  text << number;
+  return text.str();
+}
+
 class MegatronWriter {
  public:
   explicit MegatronWriter(const Job& job) : job_(job) {}
@@ -76,10 +84,12 @@ class MegatronWriter {
     recompute();
     script_.begin("PRECISION");
     precision();
-    JobWords words{.body = head() + script_.text() + run(),
-                   .behind = imbalance_of(job_),
-                   .notes = {"data, tokenizer, learning rate and steps stand behind the script: "
-                             "--data-path, --tokenizer-type, --lr, --train-iters, ..."}};
+    JobWords words{
+        .body = head() + script_.text() + run(),
+        .behind = imbalance_of(job_),
+        .notes = {"without arguments it runs ten steps of made-up data; data, tokenizer, "
+                  "learning rate and steps stand behind the script: "
+                  "--data-path, --tokenizer-type, --lr, --train-iters, ..."}};
     // core/distributed/distributed_data_parallel.py: pp_rank > 0
     if (job_.layout.pp > 1 && job_.overlap_gradients && !is_fsdp()) {
       words.notes.emplace_back(
@@ -124,15 +134,34 @@ class MegatronWriter {
     if (!has_biases) script_.say("--disable-bias-linear");
     script_.say(kMegatronNorm.name, kMegatronNorm.word(m.norm));
     if (!m.tied) script_.say("--untie-embeddings-and-output-weights");
-    script_.say("--position-embedding-type", m.positions > 0 ? "learned_absolute" : "rope");
-    script_.say("--max-position-embeddings",
-                m.positions > 0 ? m.positions : std::max(m.sequence, job_.batch.sequence));
+    positions();
     script_.say("--vocab-size", m.vocabulary);
     script_.say("--make-vocab-size-divisible-by", 1);
     script_.say("--attention-dropout", "0");
     script_.say("--hidden-dropout", "0");
     attention(has_biases);
     if (m.experts) experts();
+  }
+
+  void positions() {
+    const jobs::Model& m = job_.model;
+    const jobs::RotaryScale& scale = m.written.scale;
+    const bool is_yarn = scale.kind == jobs::RotaryScale::Kind::Yarn;
+    const bool is_latent = m.attention.latent.has_value();
+    script_.say("--position-embedding-type", m.positions > 0         ? "learned_absolute"
+                                             : is_yarn && !is_latent ? "yarn"
+                                                                     : "rope");
+    script_.say("--max-position-embeddings",
+                m.positions > 0 ? m.positions : std::max(m.sequence, job_.batch.sequence));
+    if (m.positions > 0) return;
+    script_.say("--rotary-base", number_text(scale.base));
+    if (scale.kind == jobs::RotaryScale::Kind::Llama3) {
+      script_.say("--use-rope-scaling");
+      script_.say("--rope-scaling-factor", number_text(scale.factor));
+    } else if (is_yarn) {
+      if (is_latent) script_.say("--rope-type", "yarn");
+      script_.say("--rotary-scaling-factor", number_text(scale.factor));
+    }
   }
 
   void attention(bool has_biases) {
@@ -173,8 +202,26 @@ class MegatronWriter {
                                           std::to_string(job_.model.layers - e.first_layer) +
                                           ")\"");
     }
+    router();
     script_.say("--moe-grouped-gemm");
     script_.say("--moe-token-dispatcher-type", "alltoall");
+  }
+
+  // Megatron's own is the softmax of the chosen, which is what normalizes them.
+  void router() {
+    const jobs::Router& r = job_.model.written.router;
+    if (r.score == jobs::Score::Sigmoid) {
+      script_.say("--moe-router-score-function", "sigmoid");
+      script_.say("--moe-router-enable-expert-bias");
+    } else if (r.score == jobs::Score::Softmax && !r.normalized) {
+      script_.say("--moe-router-pre-softmax");
+    }
+    if (r.groups > 0) {
+      script_.say("--moe-router-num-groups", r.groups);
+      script_.say("--moe-router-group-topk", r.groups_chosen);
+    }
+    if (r.factor != 1) script_.say("--moe-router-topk-scaling-factor", number_text(r.factor));
+    if (r.wide) script_.say("--moe-router-dtype", "fp32");
   }
 
   void layout() {
@@ -297,9 +344,28 @@ class MegatronWriter {
     return text;
   }
 
+  // How nodes find each other: by srun, else by what is said in each one's environment. Without arguments behind the script
+  // ten steps of made-up data are run.
   [[nodiscard]] std::string run() const {
-    return "torchrun --nproc_per_node $GPUS_PER_NODE --nnodes $NNODES pretrain_gpt.py" +
-           script_.lists() + " \"$@\"\n";
+    std::string text =
+        "DATA=(--mock-data --tokenizer-type NullTokenizer --lr 1e-4 --train-iters 10)\n"
+        "if [ $# -gt 0 ]; then DATA=(\"$@\"); fi\n";
+    std::string meeting;
+    if (job_.layout.world() > ranks_of_a_node()) {
+      text +=
+          ": \"${NODE_RANK:=${SLURM_NODEID:?NODE_RANK is needed, the number of this node from 0 "
+          "on; "
+          "srun sets its own}}\"\n"
+          "if [ -n \"$SLURM_JOB_NODELIST\" ]; then\n"
+          "  : \"${MASTER_ADDR:=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)}\"\n"
+          "fi\n"
+          ": \"${MASTER_ADDR:?MASTER_ADDR is needed, the host of node 0}\"\n";
+      meeting =
+          " --node_rank \"$NODE_RANK\" --master_addr \"$MASTER_ADDR\" --master_port "
+          "\"${MASTER_PORT:-29500}\"";
+    }
+    return text + "torchrun --nproc_per_node $GPUS_PER_NODE --nnodes $NNODES" + meeting +
+           " pretrain_gpt.py" + script_.lists() + " \"${DATA[@]}\"\n";
   }
 
   const Job& job_;

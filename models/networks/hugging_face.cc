@@ -72,10 +72,34 @@ class Config {
       windowed.push_back(types[i].word(kLayerTypes) == 1);
     return windowed;
   }
+  // Of an object of the file, "" for the file itself; absent: `otherwise`.
+  [[nodiscard]] double positive_or(std::string_view within, std::string_view key,
+                                   double otherwise) {
+    constexpr double kMostOfIt = 1e12;
+    const std::optional<JsonValue> value = within_of(within, key);
+    return value ? value->number(0, kMostOfIt) : otherwise;
+  }
+  [[nodiscard]] std::string text_within(std::string_view within, std::string_view key) {
+    const std::optional<JsonValue> value = within_of(within, key);
+    return value ? value->string() : "";
+  }
   [[nodiscard]] bool says(std::string_view key) { return object_.has(key); }
   [[nodiscard]] std::size_t type() { return object_.word("model_type", kTypes); }
 
  private:
+  [[nodiscard]] std::optional<JsonValue> within_of(std::string_view within, std::string_view key) {
+    if (within.empty()) return value_of(object_, key);
+    const std::optional<JsonValue> object = value_of(object_, within);
+    if (!object || !object->is_object()) return std::nullopt;
+    JsonObject members = object->object();
+    return value_of(members, key);
+  }
+  static std::optional<JsonValue> value_of(JsonObject& object, std::string_view key) {
+    object.ignore(key);
+    if (!object.has(key) || object.at(key).is_null()) return std::nullopt;
+    return object.at(key);
+  }
+
   JsonObject object_;
 };
 
@@ -162,13 +186,17 @@ Router router_of(Config& config, std::string_view type) {
             .wide = true,
             .normalized = config.flag("norm_topk_prob", true),
             .scaled = true,
+            .factor = config.positive_or({}, "routed_scaling_factor", 2.5),
             .wide_weights = true,
             .groups = config.number_or("n_group", 8),
             .groups_chosen = config.number_or("topk_group", 4),
             .group_best = 2};
   }
   if (type != "deepseek_v2") return {};
-  Router router{.wide = true, .scaled = true, .wide_weights = true};
+  Router router{.wide = true,
+                .scaled = true,
+                .factor = config.positive_or({}, "routed_scaling_factor", 1),
+                .wide_weights = true};
   if (config.text_or("topk_method", "greedy") != "group_limited_greedy") return router;
   router.groups = config.number_or("n_group", 1);
   router.groups_chosen = config.number_or("topk_group", 1);
@@ -178,6 +206,23 @@ Rotary rotary_of(std::string_view type) {
   if (type == "gpt_oss") return Rotary::HalfTables;
   if (type == "deepseek_v3") return Rotary::Interleaved;
   return type == "deepseek_v2" ? Rotary::Complex : Rotary::Halves;
+}
+
+// rope_theta and rope_scaling, which transformers 5 has in one, rope_parameters.
+RotaryScale scale_of(Config& config) {
+  RotaryScale scale;
+  scale.base = config.positive_or({}, "rope_theta", scale.base);
+  for (const std::string_view within : {"rope_parameters", "rope_scaling"}) {
+    scale.base = config.positive_or(within, "rope_theta", scale.base);
+    for (const std::string_view key : {"rope_type", "type"}) {
+      const std::string type = config.text_within(within, key);
+      if (type == "llama3") scale.kind = RotaryScale::Kind::Llama3;
+      if (type == "yarn") scale.kind = RotaryScale::Kind::Yarn;
+    }
+    if (scale.kind != RotaryScale::Kind::None)
+      scale.factor = config.positive_or(within, "factor", scale.factor);
+  }
+  return scale;
 }
 
 // Other keys than those of later models.
@@ -230,6 +275,7 @@ Model load_config(const std::string& path) {
   check_windows(config, model);
   model.experts = experts_of(config, type, model.inner);
   model.written = {.rotary = rotary_of(type),
+                   .scale = scale_of(config),
                    .router = router_of(config, type),
                    .clamped_experts = type == "gpt_oss",
                    .norm_scales_wide = type == "gpt_oss"};

@@ -61,18 +61,32 @@ enum class Score { Softmax, Sigmoid, SoftmaxOfChosen };
 
 struct Router {
   Score score = Score::Softmax;
-  bool wide = false;          // its product is in f32
-  bool normalized = false;    // weights of a token sum to one
-  bool scaled = false;        // and are multiplied
+  bool wide = false;        // its product is in f32
+  bool normalized = false;  // weights of a token sum to one
+  bool scaled = false;      // and are multiplied, by
+  double factor = 1;
   bool wide_weights = false;  // they stay in f32, else in the type of activations
   // Experts are chosen of so many of the groups, judged by their best or their two best; 0: of all experts.
   std::int64_t groups = 0, groups_chosen = 0, group_best = 1;
   friend bool operator==(const Router&, const Router&) = default;
 };
 
+// How far positions rotate, which no kernel's time depends on.
+struct RotaryScale {
+  enum class Kind {
+    None,
+    Llama3,  // low frequencies `factor` times slower (Llama 3.1)
+    Yarn
+  } kind = Kind::None;
+  double base = 10'000;
+  double factor = 1;
+  friend bool operator==(const RotaryScale&, const RotaryScale&) = default;
+};
+
 // How transformers writes what shapes do not say (kernels=transformers).
 struct Written {
   Rotary rotary = Rotary::Halves;
+  RotaryScale scale = {};
   Router router = {};
   bool clamped_experts = false;   // gate and up are, before they are multiplied (gpt-oss)
   bool norm_scales_wide = false;  // norms multiply by their weight in f32 (gpt-oss)
