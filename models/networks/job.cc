@@ -218,10 +218,6 @@ bool is_recomputed(const Job& job, std::int64_t layer) {
   return layer < job.recompute_layers;
 }
 
-bool is_recomputed_by_op(const Job& job, std::int64_t layer) {
-  return job.recompute == Recompute::Op && !has_experts(job.model, layer);
-}
-
 bool has_copies(const Job& job) {
   const Layout& l = job.layout;
   if (l.replicas() * l.cp > 1 || job.wrap == Wrap::Always) return true;

@@ -179,8 +179,6 @@ std::vector<std::int64_t> layers_of_stages(const Job& job);
 // Whether backward computes all of the layer again. Those are the first recompute_layers of a virtual stage, as with
 // Megatron-Core's --recompute-method block, which counts in each chunk of the model.
 bool is_recomputed(const Job& job, std::int64_t layer);
-// Whether it computes the layer again op by op; one with experts counts as kept.
-bool is_recomputed_by_op(const Job& job, std::int64_t layer);
 
 // Whether any gradient has a copy on another rank, with which it is reduced; without one nothing is bucketed or divided, unless wrap=always.
 bool has_copies(const Job& job);

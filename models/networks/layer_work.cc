@@ -201,10 +201,11 @@ class LayerWriter {
     if (trained) compute_.backward_weight.push_back(memory(weights, back, 0));
     if (is_wide) backward(inputs, {back});
   }
-  // One product of those that y is, which are saved in turn.
+  // One product of those that y is, which are saved in turn; those of routers and of experts, which are grouped, are not.
   void keep_or_again(GemmWork y, std::int64_t columns) {
     y.n = columns;
-    if (++products_ % 2 == 0 || y.operands != schedule::Operands::Own) {
+    const bool is_kept = takes_turns_ && ++products_ % 2 != 0;
+    if (!is_kept || y.operands != schedule::Operands::Own) {
       compute_.again.emplace_back(y);
     }
   }
@@ -738,6 +739,7 @@ class LayerWriter {
     begin(name + ".experts", {sent, model_.width});
     take_named(".experts.", true);
     const std::string experts = "mlp.experts.";
+    takes_turns_ = false;
     // What comes from other ranks lies by rank, and goes by expert.
     const bool is_sorted = layout_.ep > 1 && held > 1 && !is_written_out();
     if (is_sorted) {
@@ -758,6 +760,9 @@ class LayerWriter {
     module(experts + "down_proj");
     product(rows, model_.width, inner, {.count = held, .input = activated()});
     if (is_sorted) move_rows(2 * rows * held, element());
+    // What experts give is scaled before them (torchtitan) and kept by the all-to-all: nothing reads it again.
+    if (!is_written_out()) compute_.again.resize(before_product_.again);
+    takes_turns_ = true;
     end();
     dispatch(name + ".combine", sent);
     begin(name + ".sum", {divided_tokens(), model_.width});
@@ -779,7 +784,9 @@ class LayerWriter {
     operands_ = schedule::Operands::Own;  // the router's
     module("mlp.gate", e.count);
     if (is_written_out()) put(before_router_lists(model_, routed));
+    takes_turns_ = false;
     product(own, e.count, model_.width, {.has_bias = e.biases && is_written_out()});
+    takes_turns_ = true;
     if (is_written_out()) {
       put(router_lists(model_, routed));
       sum_gradients(own * model_.width, 1);
@@ -793,7 +800,9 @@ class LayerWriter {
     module("mlp.combine");
     if (!is_written_out()) {
       move_rows(own + routed.chosen, element());
-      return residual();
+      residual();
+      compute_.again.clear();
+      return;
     }
     const KernelLists combine = combine_lists(model_, routed);
     put(combine);
@@ -833,6 +842,7 @@ class LayerWriter {
   const std::vector<ParameterShape>& parameters_;
   std::int64_t layer_ = 0;
   bool is_in_layer_ = false;
+  bool takes_turns_ = true;  // recompute=op keeps every second product
   schedule::Operands operands_ = schedule::Operands::Own;  // of products with weights
   Part part_ = Part::Embedding;
   std::int64_t products_ = 0;  // of the layer, with weights

@@ -289,12 +289,20 @@ class Counter {
   double left_by_layer(std::int64_t layer) const {
     const double boundary = compute() * as_double(job_.model.width) * between_;
     if (is_again_[static_cast<std::size_t>(layer)] != 0) return boundary;
-    if (is_recomputed_by_op(job_,
-                            layer)) {  // its input, what attention gives, every second product
+    if (job_.recompute == Recompute::Op) {  // its input, what attention gives, every second product
       const Attention& a = job_.model.attention;
       const double heads = as_double(a.head_dim * (2 * a.heads + a.key_value_heads));
-      return 2 * boundary + product() * (heads + as_double(job_.model.inner)) /
-                                as_double(job_.layout.tp) * tokens_;
+      const double tp = as_double(job_.layout.tp);
+      const double attention = boundary + product() * heads / tp * tokens_;
+      if (!has_experts(job_.model, layer))
+        return attention + boundary + product() * as_double(job_.model.inner) / tp * tokens_;
+      // Grouped products are computed again; what travels to experts and back is not.
+      const Experts& e = *job_.model.experts;
+      const double travelled =
+          job_.layout.ep > 1 ? 2 * compute() * as_double(job_.model.width) * routed_ : 0;
+      const double shared =
+          e.shared_inner > 0 ? boundary + product() * as_double(e.shared_inner) / tp * tokens_ : 0;
+      return attention + travelled + shared;
     }
     return kept_by_layer(layer);
   }

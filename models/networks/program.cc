@@ -136,9 +136,9 @@ class ProgramWriter {
     play(embedding_work(job_, all), 0, Recompute::None);
     for (std::int64_t layer = 0; layer < job_.model.layers; ++layer) {
       play(layer_work(job_, all, layer), static_cast<std::int32_t>(stage_of_layer(job_, layer)),
-           is_recomputed(job_, layer)         ? Recompute::Full
-           : is_recomputed_by_op(job_, layer) ? Recompute::Op
-                                              : Recompute::None);
+           is_recomputed(job_, layer)        ? Recompute::Full
+           : job_.recompute == Recompute::Op ? Recompute::Op
+                                             : Recompute::None);
     }
     play(head_work(job_, all), last_stage(), Recompute::None);
     const LossWork loss = loss_work(job_);

@@ -116,17 +116,33 @@ Key layers_key() {
             std::string_view rest = given.value;
             while (true) {
               const std::size_t slash = std::min(rest.find('/'), rest.size());
-              const Given one{given.key, rest.substr(0, slash), given.where};
-              job.layout.layers.push_back(
-                  number_of<std::int64_t>(one, "whole numbers such as 21/20/20/19"));
+              constexpr const char* kExpected = "whole numbers such as 21/20/20/19 or 21/20x2/19";
+              constexpr std::int64_t kMostStages = 1 << 16;
+              const std::string_view part = rest.substr(0, slash);
+              const std::size_t times = std::min(part.find('x'), part.size());
+              const auto number = [&](std::string_view text) {
+                return number_of<std::int64_t>(Given{given.key, text, given.where}, kExpected);
+              };
+              const std::int64_t layers = number(part.substr(0, times));
+              const std::int64_t stages = times < part.size() ? number(part.substr(times + 1)) : 1;
+              const std::int64_t all = std::ssize(job.layout.layers) + stages;
+              if (stages < 1 || stages > kMostStages || all > kMostStages) given.fail(kExpected);
+              job.layout.layers.resize(static_cast<std::size_t>(all), layers);
               if (slash == rest.size()) return;
               rest.remove_prefix(slash + 1);
             }
           },
           [](const Job& job) {
             std::string text;
-            for (const std::int64_t layers : job.layout.layers) {
-              text += (text.empty() ? "" : "/") + std::to_string(layers);
+            const std::vector<std::int64_t>& all = job.layout.layers;
+            for (std::size_t i = 0; i < all.size();) {
+              std::size_t end = i;
+              while (end < all.size() && all[end] == all[i]) ++end;
+              const bool is_run = end - i > 2;
+              if (!is_run) end = i + 1;
+              text += (text.empty() ? "" : "/") + std::to_string(all[i]) +
+                      (is_run ? "x" + std::to_string(end - i) : "");
+              i = end;
             }
             return text;
           }};

@@ -34,6 +34,30 @@ TEST(JobMemoryTest, RecomputedLayersCountInEachVirtualStageAsTheProgramHasThem) 
   EXPECT_FALSE(is_recomputed(job, 11));
 }
 
+// torchtitan 0.2.2's policy (models/deepseek_v3/infra/parallelize.py): of a layer with experts it keeps the first and third product of
+// attention, what attention gives and what travelled; grouped products are no aten.mm and the router's is forced.
+TEST(JobMemoryTest, ExpertsAreComputedAgainOpByOp) {
+  const auto job = [](const std::string& options) {
+    return parse_job("qwen3_30b_a3b:dp_shard=8,seq=4096,gbs=8,recompute=" + options);
+  };
+  const auto kept = [&](const std::string& options) {
+    return static_cast<double>(memory_of(job(options)).front().kept.count());
+  };
+  const double tokens = 4096, width = 2048, layers = 48, chosen = 8;
+  const double attention = 2 * tokens * 128 * (2 * 32 + 4);  // q, v, what attention gives
+  EXPECT_NEAR((kept("op") - kept("full")) / layers, attention, attention / 100);
+  EXPECT_NEAR((kept("op,ep=8") - kept("full,ep=8")) / layers,
+              attention + 4 * tokens * chosen * width, attention / 100);
+  EXPECT_LT(kept("op"), kept("none") / 3);
+  std::set<std::string> again;
+  for (const schedule::Op& op : program_of(job("op,ep=8")).ops) {
+    if (op.name.starts_with("model.layers.0.mlp") && op.name.ends_with(".recompute"))
+      again.insert(op.name);
+  }
+  EXPECT_EQ(again, (std::set<std::string>{"model.layers.0.mlp.gate.recompute",
+                                          "model.layers.0.mlp.experts.recompute"}));
+}
+
 // Two layers of width 8, two heads of 4, an inner size of 16 and 32 words, without anything that a job of
 // this size would not have.
 Job tiny(const std::string& options) {

@@ -43,8 +43,9 @@ TEST(JobTextTest, WhatIsPrintedIsReadAgain) {
         "llama3_8b:pp=2,vp=2,gbs=8,schedule=interleaved,zero=1",
         "llama3_8b:pp=4,gbs=6,schedule=zero-bubble", "llama3_8b:pp=4,vp=2,gbs=6,schedule=zbv",
         "llama3_8b:pp=4,layers=9/9/8/6,gbs=8,kernels=eager",
-        "llama3_8b:tp=4,dp=2,zero=1,as=megatron", "gpt2:autocast=bf16",
-        "gpt2:autocast=f16,grads=bf16,dp=2", "llama3_8b:optimizer=sgd,states=8"}) {
+        "llama3_70b:pp=8,layers=9/10x5/11/10,gbs=8", "llama3_8b:tp=4,dp=2,zero=1,as=megatron",
+        "gpt2:autocast=bf16", "gpt2:autocast=f16,grads=bf16,dp=2",
+        "llama3_8b:optimizer=sgd,states=8"}) {
     const Job job = parse_job(text);
     const Job again = parse_job(to_string(job));
     EXPECT_EQ(job, again) << text << " is printed as " << to_string(job);
@@ -141,7 +142,10 @@ TEST(JobTextTest, RefusalsNameTheOption) {
          "expected 2 numbers that add up to 32, found 2 that add up to 31");
   expect("llama3_8b:pp=2,layers=32", "expected 2 numbers");
   expect("llama3_8b:pp=3,layers=16/0/16", "only the first and the last stage");
-  expect("llama3_8b:pp=2,layers=16/x", "expected whole numbers such as 21/20/20/19, found \"x\"");
+  expect("llama3_8b:pp=2,layers=16/x",
+         "expected whole numbers such as 21/20/20/19 or 21/20x2/19, found \"");
+  expect("llama3_8b:pp=2,layers=16x0", "expected whole numbers such as");
+  expect("llama3_8b:pp=2,layers=16x99999999999", "expected whole numbers such as");
   expect("llama3_8b:kernels=slow", "expected fused, eager, transformers or layers");
   expect("llama3_8b:recompute=some", "expected none, selective, op or full");
   expect("llama3_8b:offload=yes", "not modelled");
