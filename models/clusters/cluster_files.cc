@@ -6,6 +6,8 @@
 #include "models/clusters/cluster.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
@@ -50,11 +52,47 @@ Cluster read_shipped(const std::string& name, const std::string& data_dir) {
   return cluster_from_json(JsonFile(path.string()).root());
 }
 
+// "h100x8", of which "H100x8" and "8xH100" are other ways to say it.
+std::string in_our_words(std::string_view name) {
+  std::string word(name);
+  for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::size_t digits = std::min(word.find_first_not_of("0123456789"), word.size());
+  if (digits == 0 || digits + 1 >= word.size() || word[digits] != 'x') return word;
+  return word.substr(digits + 1) + "x" + word.substr(0, digits);
+}
+
+// GPUs that are sold and have no tables here, by their makers' data sheets.
+struct Relative {
+  std::string_view gpu, says;
+};
+constexpr std::array kRelatives = {
+    Relative{"h800",
+             "an H800 is an H100 with NVLink at 400 GB/s, not 900: h100xN is that but for its "
+             "collectives in a node, which are too fast"},
+    Relative{"a800",
+             "an A800 is an A100 with NVLink at 400 GB/s, not 600: a100xN is that but for its "
+             "collectives in a node, which are too fast"},
+    Relative{"h20",
+             "an H20 has 148 TFLOP/s of bf16 (an H100 989), 96 GB at 4 TB/s and NVLink at 900 "
+             "GB/s: measure one (python -m dovetail.torch measure -o h20.json), then h100xN "
+             "--what-if gpu=h20.json"},
+    Relative{"gh200",
+             "a GH200 is an H100 with 96 GB at 4 TB/s or 144 GB at 4.9 TB/s: h100xN is that but "
+             "for its memory"},
+};
+
 // What could be meant by a name that no cluster has: one of the same GPU, else the nearest. A name without its number of
 // ranks is a family.
 std::string advice(const std::string& name, const std::vector<std::string>& names,
                    const std::string& data_dir) {
   if (names.empty()) return "; there are none in " + data_dir;
+  const std::string word = in_our_words(name);
+  for (const Relative& one : kRelatives) {
+    const bool is_it =
+        word == one.gpu ||
+        (word.starts_with(one.gpu) && (word[one.gpu.size()] == 'x' || word[one.gpu.size()] == '_'));
+    if (is_it) return ": " + std::string(one.says);
+  }
   std::string list;
   std::string alike;
   std::vector<std::string> same;
@@ -122,6 +160,9 @@ Cluster load_cluster(const std::string& name_or_path, const std::string& data_di
   if (std::filesystem::is_regular_file(name_or_path)) {
     return cluster_from_json(JsonFile(name_or_path).root());
   }
+  const std::string word = in_our_words(name_or_path);
+  if (word != name_or_path && is_shipped_cluster(word, data_dir))
+    return load_cluster(word, data_dir);
   throw InputError("cluster \"" + name_or_path + "\": no such cluster" +
                    advice(name_or_path, names, data_dir));
 }

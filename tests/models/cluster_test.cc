@@ -289,6 +289,17 @@ TEST(LoadClusterTest, SaysWhereItLookedWhenThereAreNone) {
               HasSubstr("no such cluster; there are none in /nowhere/at/all"));
 }
 
+TEST(ClusterFilesTest, PeopleWriteNamesInOtherWays) {
+  for (const char* const name : {"H100x64", "64xh100", "64xH100"})
+    EXPECT_EQ(load_cluster(name, kClusters).name, "h100x64");
+  EXPECT_EQ(load_cluster("A100x16_IB", kClusters).name, "a100x16_ib");
+  EXPECT_THAT(error_of([] { load_cluster("8xh101", kClusters); }),
+              HasSubstr("\"8xh101\": no such cluster"));
+  EXPECT_THAT(error_of([] { load_cluster("H800x8", kClusters); }), HasSubstr("NVLink at 400 GB/s"));
+  EXPECT_THAT(error_of([] { load_cluster("h20", kClusters); }), HasSubstr("148 TFLOP/s"));
+  EXPECT_THAT(error_of([] { load_cluster("h200x9", kClusters); }), HasSubstr("whole nodes"));
+}
+
 TEST(LoadClusterTest, ReadsAFileThatWasSaved) {
   const auto path = std::filesystem::temp_directory_path() /
                     ("dovetail_cluster_test_" + std::to_string(::getpid()) + ".json");
