@@ -28,7 +28,7 @@ namespace dovetail::predict {
 struct MemoryError {
   double p5 = 1, p50 = 1, p95 = 1;
 };
-inline constexpr MemoryError kPublicMemory{.p5 = 0.81, .p50 = 1.01, .p95 = 1.26};
+inline constexpr MemoryError kPublicMemory{.p5 = 0.81, .p50 = 1.02, .p95 = 1.26};
 
 // Of all that a rank of a job holds at its worst moment.
 schedule::Room room_of(const schedule::Holding& peak, std::optional<Bytes> capacity);

@@ -462,6 +462,21 @@ class MegatronReader {
     if (job_.optimizer != jobs::Optimizer::Adam) p.state_bytes = 4;
   }
 
+  // "core_attn", which a fused kernel does by itself, and others.
+  void modules_again(std::string_view list) {
+    while (!list.empty()) {
+      const std::size_t blank = std::min(list.find(' '), list.size());
+      const std::string_view name = list.substr(0, blank);
+      list.remove_prefix(std::min(blank + 1, list.size()));
+      const auto module = word_to<jobs::RecomputedModule>(name);
+      if (module) {
+        job_.recompute_modules |= static_cast<std::uint8_t>(1U << static_cast<unsigned>(*module));
+      } else if (name != "core_attn") {
+        assume(job_, "--recompute-modules", name, "counted as kept");
+      }
+    }
+  }
+
   void recompute() {
     using jobs::Recompute;
     const std::string backend = options_.text("--attention-backend", "auto");
@@ -471,9 +486,7 @@ class MegatronReader {
     const std::string method = options_.text("--recompute-method", "uniform");
     const std::string modules = options_.text("--recompute-modules", "core_attn");
     const std::int64_t layers = options_.degree("--recompute-num-layers", 1);
-    if (job_.recompute == Recompute::Selective && modules != "core_attn") {
-      assume(job_, "--recompute-modules", modules, "counted as core_attn");
-    }
+    if (job_.recompute == Recompute::Selective) modules_again(modules);
     if (job_.recompute != Recompute::Full) return;
     if (method == "block" && layers * job_.layout.vp * job_.layout.pp < job_.model.layers) {
       job_.recompute_layers = layers;  // of each chunk

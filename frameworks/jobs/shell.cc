@@ -225,6 +225,9 @@ class Condition {
   std::size_t at_ = 0;
 };
 
+// The one argument of Megatron's of several words that matter.
+constexpr std::string_view kManyValues = "--recompute-modules";
+
 class ScriptReader {
  public:
   ScriptReader(const std::string& file, std::string_view text, const Started& started)
@@ -503,9 +506,11 @@ class ScriptReader {
         script_.flags.push_back({.name = std::string(one.substr(0, equals))});
         if (equals < one.size()) script_.flags.back().value = one.substr(equals + 1);
         takes_value_ = equals == one.size();
+      } else if (!one.empty() && takes_value_ && !script_.flags.back().value.empty()) {
+        script_.flags.back().value += " " + std::string(without_quotes(one));
       } else if (!one.empty() && takes_value_) {
         script_.flags.back().value = without_quotes(one);
-        takes_value_ = false;
+        takes_value_ = script_.flags.back().name == kManyValues;
       }
     }
   }

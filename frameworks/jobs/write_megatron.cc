@@ -280,6 +280,13 @@ class MegatronWriter {
     const bool is_by_op = job_.recompute == jobs::Recompute::Op;
     script_.say(kMegatronRecompute.name,
                 kMegatronRecompute.word(is_by_op ? jobs::Recompute::Selective : job_.recompute));
+    std::string modules;
+    for (const jobs::RecomputedModule module : kAllOf<jobs::RecomputedModule>) {
+      if (recomputes(job_, module))
+        modules += (modules.empty() ? "" : " ") + std::string(to_string(module));
+    }
+    if (!modules.empty())
+      script_.say("--recompute-modules", job_.flash ? modules : "core_attn " + modules);
     if (job_.recompute != jobs::Recompute::Full) return;
     const bool is_all = job_.recompute_layers == 0;
     script_.say("--recompute-method", is_all ? "uniform" : "block");

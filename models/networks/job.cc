@@ -218,6 +218,15 @@ bool is_recomputed(const Job& job, std::int64_t layer) {
   return layer < job.recompute_layers;
 }
 
+bool recomputes(const Job& job, RecomputedModule module) {
+  return job.recompute == Recompute::Selective &&
+         (job.recompute_modules >> static_cast<unsigned>(module) & 1U) != 0;
+}
+
+bool recomputes_modules(const Job& job) {
+  return job.recompute == Recompute::Selective && job.recompute_modules != 0;
+}
+
 bool has_copies(const Job& job) {
   const Layout& l = job.layout;
   if (l.replicas() * l.cp > 1 || job.wrap == Wrap::Always) return true;
@@ -268,6 +277,7 @@ Job in_effect(Job job) {
       job.recompute_layers >= std::ranges::max(layers_of_stages(job))) {
     job.recompute_layers = 0;
   }
+  if (job.recompute != Recompute::Selective) job.recompute_modules = 0;
   if (!is_divided) {
     job.reshard = plain.reshard;
     job.prefetch = plain.prefetch;

@@ -95,6 +95,21 @@ struct Precision {
 enum class Recompute { None, Selective, Op, Full };
 constexpr auto words_of(Recompute) { return words("none", "selective", "op", "full"); }
 
+// Of Megatron-Core's --recompute-modules those that give something up beside a fused attention kernel: with Selective nothing that
+// they make is kept, and they run again. LayerNorm: both of a layer; MoeAct: between the experts' products; MlaUpProj: queries, keys
+// and values from their low ranks; Mlp: of layers without experts; Moe: router, experts and what travels to them and back.
+enum class RecomputedModule : std::uint8_t {
+  LayerNorm,
+  MoeAct,
+  MlaUpProj,
+  Mlp,
+  Moe,
+  SharedExperts
+};
+constexpr auto words_of(RecomputedModule) {
+  return words("layernorm", "moe_act", "mla_up_proj", "mlp", "moe", "shared_experts");
+}
+
 // What runs between the matrix products of a layer.
 //   fused         one kernel for each norm, rotation and activation, and one product for queries, keys and values (Megatron-Core with
 //                 Transformer Engine, torch.compile)
@@ -141,7 +156,8 @@ struct Job {
   Batch batch = {};
   Precision precision = {};
   Recompute recompute = Recompute::None;
-  std::int64_t recompute_layers = 0;  // the first of each virtual stage, with Full; 0: all
+  std::int64_t recompute_layers = 0;   // the first of each virtual stage, with Full; 0: all
+  std::uint8_t recompute_modules = 0;  // with Selective: a bit for each RecomputedModule
   Optimizer optimizer = Optimizer::Adam;
   Updates updates = Updates::Fused;
   std::int64_t lora =
@@ -179,6 +195,10 @@ std::vector<std::int64_t> layers_of_stages(const Job& job);
 // Whether backward computes all of the layer again. Those are the first recompute_layers of a virtual stage, as with
 // Megatron-Core's --recompute-method block, which counts in each chunk of the model.
 bool is_recomputed(const Job& job, std::int64_t layer);
+
+// Whether this module of each layer runs again in backward.
+bool recomputes(const Job& job, RecomputedModule module);
+bool recomputes_modules(const Job& job);  // any
 
 // Whether any gradient has a copy on another rank, with which it is reduced; without one nothing is bucketed or divided, unless wrap=always.
 bool has_copies(const Job& job);

@@ -178,7 +178,7 @@ class LayerWriter {
           MemoryWork{.bytes = Bytes(y.count * y.n * y.k * (element() + written)), .flop = Flop(0)};
       compute_.forward.push_back(cast);
       compute_.backward_input.push_back(cast);
-      compute_.again.push_back(cast);
+      again(cast);
     }
     const auto like_it = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
       return GemmWork{
@@ -201,12 +201,34 @@ class LayerWriter {
     if (trained) compute_.backward_weight.push_back(memory(weights, back, 0));
     if (is_wide) backward(inputs, {back});
   }
+  // Whether modules say what is computed again, not every second product.
+  [[nodiscard]] bool by_module() const { return recomputes_modules(job_); }
+  void again(Kernel kernel) {
+    if (!by_module() || modules_again_ > 0) compute_.again.push_back(std::move(kernel));
+  }
+  // What is written in its life is this module's.
+  class Again {
+   public:
+    Again(LayerWriter& writer, RecomputedModule module)
+        : count_(writer.modules_again_), is_one_(recomputes(writer.job_, module)) {
+      if (is_one_) ++count_;
+    }
+    ~Again() {
+      if (is_one_) --count_;
+    }
+    Again(const Again&) = delete;
+    Again& operator=(const Again&) = delete;
+
+   private:
+    int& count_;
+    bool is_one_;
+  };
   // One product of those that y is, which are saved in turn; those of routers and of experts, which are grouped, are not.
   void keep_or_again(GemmWork y, std::int64_t columns) {
     y.n = columns;
-    const bool is_kept = takes_turns_ && ++products_ % 2 != 0;
+    const bool is_kept = !by_module() && takes_turns_ && ++products_ % 2 != 0;
     if (!is_kept || y.operands != schedule::Operands::Own) {
-      compute_.again.emplace_back(y);
+      again(y);
     }
   }
   // With the model's weights. Transformer Engine multiplies those of several experts in bf16 one by one.
@@ -250,7 +272,7 @@ class LayerWriter {
     for (const Pass& pass : passes) {
       const Kernel kernel = memory(elements, pass, columns);
       compute_.forward.push_back(kernel);
-      compute_.again.push_back(kernel);
+      again(kernel);
     }
   }
   void backward(std::int64_t elements, std::initializer_list<Pass> passes,
@@ -264,7 +286,7 @@ class LayerWriter {
       to.insert(to.end(), from.begin(), from.end());
     };
     append(compute_.forward, lists.forward);
-    append(compute_.again, lists.forward);
+    for (const Kernel& kernel : lists.forward) again(kernel);
     append(compute_.backward_input, lists.backward);
   }
   static Kernel memory(std::int64_t elements, const Pass& pass, std::int64_t columns) {
@@ -318,6 +340,10 @@ class LayerWriter {
   }
 
   // PyTorch has a kernel for each norm; RMS norms transformers writes out.
+  void layer_norm(std::int64_t rows) {
+    const Again scope(*this, RecomputedModule::LayerNorm);
+    norm(rows, model_.width);
+  }
   void norm(std::int64_t rows, std::int64_t width) { norm(rows, width, between()); }
   void norm(std::int64_t rows, std::int64_t width, std::int64_t input, bool is_of_heads = false) {
     const std::int64_t all = rows * width;
@@ -530,7 +556,7 @@ class LayerWriter {
     begin(name, {tokens(), model_.width});
     take(layer_, Part::Attention);
     module("input_layernorm");
-    norm(divided_tokens(), model_.width);
+    layer_norm(divided_tokens());
     project();
     rotate();
     if (layout_.cp > 1) exchange(name);
@@ -578,10 +604,14 @@ class LayerWriter {
       product(tokens(), l.query_rank, d);
       norm(tokens(), l.query_rank, element());
     }
-    product(tokens(), heads() * key_dim(), l.query_rank > 0 ? l.query_rank : d);
+    {
+      const Again scope(*this, RecomputedModule::MlaUpProj);
+      product(tokens(), heads() * key_dim(), l.query_rank > 0 ? l.query_rank : d);
+    }
     product(tokens(), l.key_value_rank + l.rope_dim, d);
     if (is_eager()) sum_gradients(tokens() * d, 1);
     norm(tokens(), l.key_value_rank, element());
+    const Again scope(*this, RecomputedModule::MlaUpProj);
     product(tokens(), heads() * (l.nope_dim + l.value_dim), l.key_value_rank);
   }
   // Of what has positions only; then queries, keys and values are put together, as transformers does it.
@@ -657,12 +687,12 @@ class LayerWriter {
     // The sums of rows, which a fused kernel keeps, and the mask.
     const Bytes beside(job_.flash ? 4 * tokens() * heads() + (is_masked() ? sequence * sequence : 0)
                                   : 0);
-    const bool again = job_.recompute == Recompute::Selective && !job_.flash;
+    const bool is_again = job_.recompute == Recompute::Selective && !job_.flash;
     MemoryWork forward{.bytes = bytes + beside, .flop = Flop(pairs * (keys + values))};
     // Scores again, then gradients of scores, queries and keys, of probabilities and values.
     MemoryWork backward{
-        .bytes = bytes * (again ? 3 : 2) + beside,
-        .flop = Flop(pairs * (3 * keys + 2 * values) + (again ? pairs * (keys + values) : 0))};
+        .bytes = bytes * (is_again ? 3 : 2) + beside,
+        .flop = Flop(pairs * (3 * keys + 2 * values) + (is_again ? pairs * (keys + values) : 0))};
     if (job_.flash) {
       forward.attention = {.tokens = std::max<std::int64_t>(1, std::llround(seen)),
                            .head_dim = (key_dim() + value_dim()) / 2,
@@ -672,7 +702,7 @@ class LayerWriter {
     }
     compute_.forward.emplace_back(forward);
     compute_.backward_input.emplace_back(backward);
-    if (!job_.flash) compute_.again.emplace_back(forward);
+    if (!job_.flash) again(forward);
   }
 
   // The feed-forward network of every token: norm, products, activation, residual sum.
@@ -696,11 +726,15 @@ class LayerWriter {
     begin(name, {tokens(), model_.width});
     take(layer_, Part::Mlp);
     module("post_attention_layernorm");
-    norm(divided_tokens(), model_.width);
-    dense("mlp.", model_.inner);
+    layer_norm(divided_tokens());
+    {
+      const Again scope(*this, RecomputedModule::Mlp);
+      dense("mlp.", model_.inner);
+    }
     residual();
     compute_.needed = before_product_.forward;
-    compute_.again.resize(before_product_.again);  // nothing reads what comes behind
+    if (!by_module())
+      compute_.again.resize(before_product_.again);  // nothing reads what comes behind
     end();
     reduce(name);
   }
@@ -722,7 +756,12 @@ class LayerWriter {
     begin(name + ".gate", {sent, model_.width});
     take_named(".experts.", false);
     route(own, routed);
-    if (e.shared_inner > 0 && !is_written_out()) dense("mlp.shared_experts.", e.shared_inner);
+    if (e.shared_inner > 0 && !is_written_out()) {
+      const Again scope(*this, RecomputedModule::SharedExperts);
+      const Again whole(*this, RecomputedModule::Moe);
+      dense("mlp.shared_experts.", e.shared_inner);
+    }
+    const Again whole(*this, RecomputedModule::Moe);
     module("mlp.dispatch");
     if (is_written_out()) {
       put(dispatch_lists(model_, routed));
@@ -755,13 +794,14 @@ class LayerWriter {
     } else {
       up_projection(experts, rows, inner, held);
       module(experts + "act", inner);
+      const Again scope(*this, RecomputedModule::MoeAct);
       activate(rows * held * inner);
     }
     module(experts + "down_proj");
     product(rows, model_.width, inner, {.count = held, .input = activated()});
     if (is_sorted) move_rows(2 * rows * held, element());
     // What experts give is scaled before them (torchtitan) and kept by the all-to-all: nothing reads it again.
-    if (!is_written_out()) compute_.again.resize(before_product_.again);
+    if (!is_written_out() && !by_module()) compute_.again.resize(before_product_.again);
     takes_turns_ = true;
     end();
     dispatch(name + ".combine", sent);
@@ -780,7 +820,8 @@ class LayerWriter {
   void route(std::int64_t own, const RoutedSize& routed) {
     const Experts& e = *model_.experts;
     module("post_attention_layernorm");
-    norm(own, model_.width);
+    layer_norm(own);
+    const Again scope(*this, RecomputedModule::Moe);
     operands_ = schedule::Operands::Own;  // the router's
     module("mlp.gate", e.count);
     if (is_written_out()) put(before_router_lists(model_, routed));
@@ -801,7 +842,7 @@ class LayerWriter {
     if (!is_written_out()) {
       move_rows(own + routed.chosen, element());
       residual();
-      compute_.again.clear();
+      if (!by_module()) compute_.again.clear();
       return;
     }
     const KernelLists combine = combine_lists(model_, routed);
@@ -843,6 +884,7 @@ class LayerWriter {
   std::int64_t layer_ = 0;
   bool is_in_layer_ = false;
   bool takes_turns_ = true;  // recompute=op keeps every second product
+  int modules_again_ = 0;    // of recompute_modules, in which what is written lies
   schedule::Operands operands_ = schedule::Operands::Own;  // of products with weights
   Part part_ = Part::Embedding;
   std::int64_t products_ = 0;  // of the layer, with weights

@@ -213,7 +213,7 @@ class Counter {
   bool reads_inputs(Part part) const { return job_.lora == 0 || has_adapters(job_, part); }
   double made_of_inner(double f) const { return (job_.model.gated ? 4 : 2) * f; }
 
-  double attention_elements() const {
+  double attention_elements(bool all) const {
     const Attention& a = job_.model.attention;
     const double tp = as_double(job_.layout.tp);
     const double heads = as_double(a.heads) / tp;
@@ -221,6 +221,7 @@ class Counter {
       const Latent& l = *a.latent;
       const double key = as_double(l.nope_dim + l.rope_dim);
       const double low = as_double(2 * l.query_rank + 2 * l.key_value_rank + l.rope_dim);
+      if (!keeps(RecomputedModule::MlaUpProj, all)) return low + heads * as_double(l.value_dim);
       return low + heads * (2 * key + as_double(l.nope_dim + 2 * l.value_dim));
     }
     const double keys = std::max(1.0, as_double(a.key_value_heads) / tp);
@@ -229,14 +230,22 @@ class Counter {
            as_double(a.head_dim) * heads;
   }
 
-  // Bytes that one micro-batch leaves for the backward of a layer that is not computed again.
-  double kept_by_layer(std::int64_t layer) const {
+  // Of modules that run again nothing is kept. (With Moe and Mlp what goes into them is what the norm gives.)
+  [[nodiscard]] bool keeps(RecomputedModule module, bool all) const {
+    return all || !recomputes(job_, module);
+  }
+
+  // Bytes that one micro-batch leaves for the backward of a layer that is not computed again as a whole; `all`: as if no module of it
+  // were.
+  double kept_by_layer(std::int64_t layer, bool all = true) const {
     const Model& m = job_.model;
     const double h = as_double(m.width);
     const double tp = as_double(job_.layout.tp);
     const double heads = as_double(m.attention.heads) / tp;
-    double kept = 2 * compute() * h * between_ + product() * copies_of_normed() * h * between_;
-    kept += product() * attention_elements() * tokens_;
+    double kept = 2 * compute() * h * between_;
+    if (keeps(RecomputedModule::LayerNorm, all))
+      kept += product() * copies_of_normed() * h * between_;
+    kept += product() * attention_elements(all) * tokens_;
     kept += 4 * heads * tokens_;  // log-sum-exp of each row of scores
     if (job_.kernels == Kernels::Transformers) kept += kept_by_written_out(layer);
     if (casts()) kept += product() * layers_[static_cast<std::size_t>(layer)].all();
@@ -245,12 +254,19 @@ class Counter {
       kept += score * heads * tokens_ * as_double(job_.batch.sequence);
     }
     if (!has_experts(m, layer)) {
+      if (!keeps(RecomputedModule::Mlp, all)) return kept;
       return kept + product() * kept_of_inner(as_double(m.inner)) / tp * tokens_;
     }
+    if (!keeps(RecomputedModule::Moe, all)) return kept;
     const Experts& e = *m.experts;
-    const double inner = kept_of_inner(as_double(e.inner)) / as_double(job_.layout.etp);
-    kept += ((compute() + product()) * h + product() * inner) * routed_;
-    kept += product() * kept_of_inner(as_double(e.shared_inner)) / tp * tokens_;
+    const double activated =
+        keeps(RecomputedModule::MoeAct, all) || !reads_inputs(Part::Mlp) ? 0 : as_double(e.inner);
+    const double inner =
+        (kept_of_inner(as_double(e.inner)) - activated) / as_double(job_.layout.etp);
+    const double given = rules_.weighs_within ? 0 : compute() * h;
+    kept += (given + product() * h + product() * inner) * routed_;
+    if (keeps(RecomputedModule::SharedExperts, all))
+      kept += product() * kept_of_inner(as_double(e.shared_inner)) / tp * tokens_;
     return kept + 4 * as_double(e.count) * between_;  // the router's scores
   }
 
@@ -304,7 +320,7 @@ class Counter {
           e.shared_inner > 0 ? boundary + product() * as_double(e.shared_inner) / tp * tokens_ : 0;
       return attention + travelled + shared;
     }
-    return kept_by_layer(layer);
+    return kept_by_layer(layer, false);
   }
 
   double kept_by(const StageBlocks& blocks) const {
@@ -477,6 +493,7 @@ MemoryRules memory_rules(const Job& job) {
           .bucket_copies =
               job.as == RunBy::Torch || (job.wrap == Wrap::Always && job.zero == Zero::Nothing),
           .fused_gate = is_megatron || job.kernels == Kernels::Layers,
+          .weighs_within = is_megatron,
           .whole_sums = job.zero == Zero::Parameters && !is_megatron && !is_deepspeed,
           .cast_shards = is_deepspeed};
 }

@@ -136,9 +136,9 @@ class ProgramWriter {
     play(embedding_work(job_, all), 0, Recompute::None);
     for (std::int64_t layer = 0; layer < job_.model.layers; ++layer) {
       play(layer_work(job_, all, layer), static_cast<std::int32_t>(stage_of_layer(job_, layer)),
-           is_recomputed(job_, layer)        ? Recompute::Full
-           : job_.recompute == Recompute::Op ? Recompute::Op
-                                             : Recompute::None);
+           is_recomputed(job_, layer)                                    ? Recompute::Full
+           : job_.recompute == Recompute::Op || recomputes_modules(job_) ? Recompute::Op
+                                                                         : Recompute::None);
     }
     play(head_work(job_, all), last_stage(), Recompute::None);
     const LossWork loss = loss_work(job_);
@@ -279,8 +279,12 @@ class ProgramWriter {
           },
           [&](const Travel& travel) {
             if (!travel.forward) return;
-            const bool is_kept = !is_whole && (travel.over != Over::TensorParallel ||
-                                               *travel.forward == Collective::ReduceScatter);
+            const bool is_again =
+                recomputes_modules(job_)
+                    ? travel.over == Over::ExpertParallel && recomputes(job_, RecomputedModule::Moe)
+                    : travel.over == Over::TensorParallel &&
+                          *travel.forward != Collective::ReduceScatter;
+            const bool is_kept = !is_whole && !is_again;
             if (is_kept) {
               flowing = played.out;
               return;

@@ -148,6 +148,32 @@ Key layers_key() {
           }};
 }
 
+// "layernorm+moe_act".
+Key modules_key() {
+  return {
+      "recompute_modules",
+      [](Job& job, const Given& given) {
+        job.recompute_modules = 0;
+        std::string_view rest = given.value;
+        while (!rest.empty()) {
+          const std::size_t plus = std::min(rest.find('+'), rest.size());
+          const auto module = word_to<RecomputedModule>(rest.substr(0, plus));
+          if (!module)
+            given.fail("layernorm, moe_act, mla_up_proj, mlp, moe or shared_experts, joined by +");
+          job.recompute_modules |= static_cast<std::uint8_t>(1U << static_cast<unsigned>(*module));
+          rest.remove_prefix(std::min(plus + 1, rest.size()));
+        }
+      },
+      [](const Job& job) {
+        std::string text;
+        for (const RecomputedModule module : kAllOf<RecomputedModule>) {
+          if ((job.recompute_modules >> static_cast<unsigned>(module) & 1U) != 0)
+            text += (text.empty() ? "" : "+") + std::string(to_string(module));
+        }
+        return text;
+      }};
+}
+
 // A moment or two: what is kept beside a parameter follows.
 Key optimizer_key() {
   Key key = word(
@@ -203,6 +229,7 @@ const std::vector<Key>& keys() {
       whole("states", DOVETAIL_FIELD(precision.state_bytes)),
       word("recompute", DOVETAIL_FIELD(recompute)),
       whole("recompute_layers", DOVETAIL_FIELD(recompute_layers)),
+      modules_key(),
       whole("lora", DOVETAIL_FIELD(lora)),
       word("lora_on", DOVETAIL_FIELD(lora_on)),
       word("zero", DOVETAIL_FIELD(zero)),

@@ -538,9 +538,12 @@ TEST_F(JobSourceTest, WhatDecidesAndIsNotModelledIsAssumed) {
       load_job(kLlama8b +
                "--lr 1e-4 --tensorboard-dir x --hidden-dropout 0.2 --attention-dropout 0 "
                "--micro-batch-size 2 --recompute-granularity selective "
-               "--recompute-modules moe --nproc-per-node 8:world=8");
+               "--recompute-modules moe x layernorm --nproc-per-node 8:world=8");
   EXPECT_EQ(job.batch.micro, 2);
-  EXPECT_THAT(assumed_of(job), ElementsAre("--recompute-modules moe: counted as core_attn",
+  EXPECT_TRUE(recomputes(job, jobs::RecomputedModule::Moe));
+  EXPECT_TRUE(recomputes(job, jobs::RecomputedModule::LayerNorm));
+  EXPECT_FALSE(recomputes(job, jobs::RecomputedModule::Mlp));
+  EXPECT_THAT(assumed_of(job), ElementsAre("--recompute-modules x: counted as kept",
                                            "--hidden-dropout 0.2: dropout is not modelled"));
   EXPECT_THAT(job.notes, ElementsAre("--micro-batch-size is there as 1 and as 2; the last counts"));
 }

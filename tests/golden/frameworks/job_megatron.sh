@@ -1,7 +1,7 @@
 # For Megatron-Core 0.20: a job as arguments.
 #   written by  dovetail 0 from gpt_oss_20b:tp=2,pp=5,dp=8,ep=8,zero=1,seq=8192,gbs=80,bucket=160MB,async_tp=yes,prefetch=2
 #   ranks       80
-#   memory      30.1 GiB a rank as it is run there, 32.7 GiB as asked (predicted)
+#   memory      27.5 GiB a rank as it is run there, 32.7 GiB as asked (predicted)
 #   note        without arguments it runs ten steps of made-up data; data, tokenizer, learning rate and steps stand behind the script: --data-path, --tokenizer-type, --lr, --train-iters, ...
 #   note        Megatron has buckets on the first stage only; each other stage is reduced at once, which is counted as in buckets
 GPUS_PER_NODE=8

@@ -34,6 +34,41 @@ TEST(JobMemoryTest, RecomputedLayersCountInEachVirtualStageAsTheProgramHasThem) 
   EXPECT_FALSE(is_recomputed(job, 11));
 }
 
+// Megatron-Core's --recompute-modules: what a module makes is not kept, and its kernels run again.
+TEST(JobMemoryTest, ModulesAreComputedAgainOneByOne) {
+  const auto job = [](const std::string& modules) {
+    return parse_job("deepseek_v3:ep=8,pp=8,dp=8,gbs=64,as=megatron,recompute=selective" +
+                     (modules.empty() ? "" : ",recompute_modules=" + modules));
+  };
+  const auto kept = [&](const std::string& modules) {
+    return static_cast<double>(memory_of(job(modules))[4].kept.count());
+  };
+  const double tokens = 4096, layers = 8;  // of the fifth stage
+  const double all = kept("");
+  EXPECT_EQ(all - kept("layernorm"), layers * tokens * 2 * 2 * 7168);
+  EXPECT_EQ(all - kept("moe_act"), layers * tokens * 8 * 2 * 2048);
+  EXPECT_EQ(all - kept("shared_experts"), layers * tokens * 2 * 3 * 2048);
+  EXPECT_EQ(all - kept("mla_up_proj"), layers * tokens * 2 * 128 * (2 * 192 + 128 + 128));
+  EXPECT_EQ(all - kept("layernorm+moe_act"), 2 * all - kept("layernorm") - kept("moe_act"));
+  EXPECT_LT(kept("moe"), kept("moe_act+shared_experts"));
+  EXPECT_EQ(kept("mlp"), all);
+  const auto again = [&](const std::string& modules) {
+    std::set<std::string> names;
+    for (const schedule::Op& op : program_of(job(modules)).ops) {
+      if (op.name.starts_with("model.layers.30.") && op.name.ends_with(".recompute"))
+        names.insert(op.name.substr(std::string("model.layers.30.").size()));
+    }
+    return names;
+  };
+  using Names = std::set<std::string>;
+  EXPECT_EQ(again(""), Names{});
+  EXPECT_EQ(again("layernorm"), (Names{"self_attn.recompute", "mlp.gate.recompute"}));
+  EXPECT_EQ(again("moe_act"), Names{"mlp.experts.recompute"});
+  EXPECT_EQ(again("moe"),
+            (Names{"mlp.gate.recompute", "mlp.dispatch.recompute", "mlp.experts.recompute",
+                   "mlp.combine.recompute", "mlp.sum.recompute"}));
+}
+
 // torchtitan 0.2.2's policy (models/deepseek_v3/infra/parallelize.py): of a layer with experts it keeps the first and third product of
 // attention, what attention gives and what travelled; grouped products are no aten.mm and the router's is forced.
 TEST(JobMemoryTest, ExpertsAreComputedAgainOpByOp) {

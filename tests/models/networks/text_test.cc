@@ -43,9 +43,10 @@ TEST(JobTextTest, WhatIsPrintedIsReadAgain) {
         "llama3_8b:pp=2,vp=2,gbs=8,schedule=interleaved,zero=1",
         "llama3_8b:pp=4,gbs=6,schedule=zero-bubble", "llama3_8b:pp=4,vp=2,gbs=6,schedule=zbv",
         "llama3_8b:pp=4,layers=9/9/8/6,gbs=8,kernels=eager",
-        "llama3_70b:pp=8,layers=9/10x5/11/10,gbs=8", "llama3_8b:tp=4,dp=2,zero=1,as=megatron",
-        "gpt2:autocast=bf16", "gpt2:autocast=f16,grads=bf16,dp=2",
-        "llama3_8b:optimizer=sgd,states=8"}) {
+        "llama3_70b:pp=8,layers=9/10x5/11/10,gbs=8",
+        "deepseek_v3:dp=8,recompute=selective,recompute_modules=layernorm+moe_act+mla_up_proj",
+        "llama3_8b:tp=4,dp=2,zero=1,as=megatron", "gpt2:autocast=bf16",
+        "gpt2:autocast=f16,grads=bf16,dp=2", "llama3_8b:optimizer=sgd,states=8"}) {
     const Job job = parse_job(text);
     const Job again = parse_job(to_string(job));
     EXPECT_EQ(job, again) << text << " is printed as " << to_string(job);
