@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "frameworks/jobs/megatron_log.h"
 #include "frameworks/jobs/readers.h"
 #include "frameworks/jobs/toml.h"
 #include "models/networks/text.h"
@@ -19,7 +20,8 @@ namespace dovetail::frameworks {
 namespace {
 
 constexpr std::string_view kArguments = "Megatron's arguments";
-constexpr std::array<std::string_view, 5> kScripts = {".sh", ".bash", ".sbatch", ".slurm", ".txt"};
+constexpr std::array<std::string_view, 7> kScripts = {".sh",  ".bash", ".sbatch", ".slurm",
+                                                      ".txt", ".log",  ".out"};
 
 // Where ":KEY=VALUE,..." begins; npos where there is none.
 std::size_t options_colon(std::string_view text) {
@@ -99,6 +101,17 @@ jobs::Job read_source(const std::string& source, const Behind& said) {
     replace(keys, keys_of(std::move(flags.flags)));
     Options options(file, std::move(keys));
     return read_torchtitan(options, said);
+  }
+  if (is_script(file) && has_megatron_arguments(read_file(file))) {
+    const std::string text = read_file(file);
+    Script script = read_megatron_log(text);
+    replace(script.flags, std::move(flags.flags));
+    jobs::Job job = read_megatron(std::move(script), said);
+    if (const auto ran = iterations_of(text)) {
+      job.notes.push_back("measured: iterations of this log took " + to_string(ran->median) +
+                          " in the median of " + std::to_string(ran->count));
+    }
+    return job;
   }
   if (is_script(file)) {
     Script script =

@@ -1,0 +1,37 @@
+// The arguments that Megatron-LM prints at the head of its log, as the flags that they were, and how long its iterations took.
+//
+//   ------------------------ arguments ------------------------
+//     add_bias_linear ................................. False        becomes {"--disable-bias-linear", ""}
+//     num_layers ...................................... 80           becomes {"--num-layers", "80"}
+//   -------------------- end of arguments ---------------------
+//   ... | elapsed time per iteration (ms): 9521.3 | ...
+//
+// Read in Megatron-Core 0.20 (commit d98e8a6): _print_args of megatron/training/arguments.py, training_log of training.py.
+// Lines may begin with what a launcher puts before them. All attributes are printed, those that follow from others, too: names
+// that are no arguments are passed over.
+//
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "base/units.h"
+#include "frameworks/jobs/shell.h"
+
+namespace dovetail::frameworks {
+
+// Whether such arguments stand in it.
+bool has_megatron_arguments(std::string_view text);
+
+// WORLD_SIZE is among its variables. REQUIRES: has_megatron_arguments(text).
+Script read_megatron_log(std::string_view text);
+
+// Measured iterations: how many, and their median but for the first two.
+struct Iterations {
+  std::size_t count = 0;
+  Duration median{};
+};
+std::optional<Iterations> iterations_of(std::string_view text);
+
+}  // namespace dovetail::frameworks
