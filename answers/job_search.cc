@@ -260,12 +260,12 @@ class GridSearch {
         plain->recompute = jobs::Recompute::None;
         plain->recompute_layers = 0;
         const Job least_of = as_likely_run(grid_.with(job, *plain));
-        const auto sketch = attempt([&] { return sketcher_.sketch(least_of); });
-        refused = sketch.error;
-        is_kept_whole = fits(peak_of(least_of)) == Fits::Yes;
-        is_looked_at = sketch && sketch.value->least >= point.from && sketch.value->least < limit_;
-        if (sketch && sketch.value->least >= std::max(point.from, limit_))
-          aside = std::min(aside.value_or(Duration::max()), sketch.value->least);
+        const auto least = attempt([&] { return sketcher_.least(least_of); });
+        refused = least.error;
+        is_looked_at = least && *least.value >= point.from && *least.value < limit_;
+        is_kept_whole = is_looked_at && fits(peak_of(least_of)) == Fits::Yes;
+        if (least && *least.value >= std::max(point.from, limit_))
+          aside = std::min(aside.value_or(Duration::max()), *least.value);
       }
       if (!refused.empty() && point.from == Duration{}) {
         const std::scoped_lock lock(noting_);

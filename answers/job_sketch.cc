@@ -747,7 +747,7 @@ Assembled JobSketcher::Parts::assembled(const jobs::Job& job, const jobs::GroupS
   const double count = all.pipeline.count();
   const double of_shards =
       (count - 1) / count / (is_shard_summed ? jobs::shards_of(job, false) : 1);
-  const double bucket = bucket_of(job);
+  const double bucket = job.zero == jobs::Zero::Nothing ? bucket_of(job) : 1;
   std::size_t layer = 0;
   for (std::size_t stage = 0; stage < counts.size(); ++stage) {
     const auto role = static_cast<std::size_t>(
@@ -779,6 +779,30 @@ Assembled JobSketcher::Parts::assembled(const jobs::Job& job, const jobs::GroupS
   return all;
 }
 
+namespace {
+
+// No less than all gathers, or all reductions, of one rank in a row.
+double least_of(const Assembled& all) {
+  const jobs::Job& job = all.pipeline.job;
+  double least = all.pipeline.least();
+  if (!is_divided(job)) return least;
+  const bool is_staged = job.layout.pp > 1;
+  const double times = is_staged ? 1 : all.pipeline.count();
+  for (const Divided& travels : all.travels) {
+    const double back = is_staged ? 0 : travels.again.least;
+    least = std::max({least, times * (travels.gather.least + back), times * travels.reduce.least});
+  }
+  return least;
+}
+
+Duration whole(double least) { return Duration(static_cast<std::int64_t>(least)); }
+
+}  // namespace
+
+Duration JobSketcher::least(const jobs::Job& job) {
+  return whole(least_of(parts_->assembled(job, jobs::group_shapes(job))));
+}
+
 JobSketch JobSketcher::sketch(const jobs::Job& job) {
   const jobs::GroupShapes groups = jobs::group_shapes(job);
   const Assembled all = parts_->assembled(job, groups);
@@ -787,21 +811,15 @@ JobSketch JobSketcher::sketch(const jobs::Job& job) {
   const std::vector<double> ends =
       is_staged ? pipeline.ends(*parts_->order_of(job))
                 : std::vector<double>{pipeline.count() * pipeline.roles.front().all().about};
-  double least = pipeline.least();
+  const double bucket = bucket_of(job);
+  const double shards = job.zero == jobs::Zero::Nothing ? 1 : jobs::shards_of(job, false);
   double about = 0;
   for (std::size_t role = 0; role < ends.size(); ++role) {
-    const Divided& travels = all.travels[role];
-    const double shards = job.zero == jobs::Zero::Nothing ? 1 : jobs::shards_of(job, false);
     double end = ends[role] + all.updates[role] / shards;
     if (is_divided(job)) {
-      const double times = is_staged ? 1 : pipeline.count();
-      const double back = is_staged ? 0 : travels.again.least;
-      least =
-          std::max({least, times * (travels.gather.least + back), times * travels.reduce.least});
-      end += all.largest + (is_staged ? travels.reduce.about : 0);
+      end += all.largest + (is_staged ? all.travels[role].reduce.about : 0);
     } else {
       // Buckets of sharded updates are of one size and cut gradients.
-      const double bucket = bucket_of(job);
       const jobs::Held& held = all.held[role];
       const jobs::Held cut{.dense = held.dense / bucket, .experts = held.experts / bucket};
       end += parts_->beside_update(job, groups, held,
@@ -810,8 +828,7 @@ JobSketch JobSketcher::sketch(const jobs::Job& job) {
     }
     about = std::max(about, end);
   }
-  return {.least = Duration(static_cast<std::int64_t>(least)),
-          .about = Duration(std::llround(about))};
+  return {.least = whole(least_of(all)), .about = Duration(std::llround(about))};
 }
 
 }  // namespace dovetail::predict

@@ -47,6 +47,8 @@ class JobSketcher {
   // `like` in Layout (but for its world), Batch, Job::recompute and recompute_layers, zero, reshard, prefetch, overlaps, bucket_bytes,
   // async_tp and as alone.
   [[nodiscard]] JobSketch sketch(const jobs::Job& job);
+  // sketch(job).least, in a part of its time.
+  [[nodiscard]] Duration least(const jobs::Job& job);
   // Least of all jobs that differ from this one in pipeline order, chunks, layers of stages, recomputation and async_tp alone: what a
   // role in the mean computes.
   [[nodiscard]] Duration least_of_any_order(const jobs::Job& job);

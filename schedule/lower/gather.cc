@@ -413,9 +413,7 @@ void place_gathers(const Draft& draft, RoleDraft& role) {
     Travel& gather = gathers.emplace_back(travel_of(k, draft.schedule.buckets[*plan.bucket]));
     gather.wait_before = all.first;
     if (!next_forward) {
-      const std::vector<Op>& ops = draft.program().ops;
-      const auto update = std::ranges::find(ops, plan.update, &Op::id);
-      gather.launch_after = static_cast<std::size_t>(update - ops.begin());
+      gather.launch_after = draft.positions.at(plan.update);
       gather.wait_before = all.last > *gather.launch_after
                                ? next_use(draft, role.role, parameters, *gather.launch_after)
                                : kEnd;

@@ -73,6 +73,7 @@ TEST(JobSketchTest, NoPlayIsShorterThanTheLeastAndMostAreNearTheSketch) {
       const JobSketch sketch = sketcher.sketch(*job.value);
       const JobPrediction played = predict_job(*job.value, cluster);
       EXPECT_LE(sketch.least, played.step) << text;
+      EXPECT_EQ(sketcher.least(*job.value), sketch.least) << text;
       EXPECT_LE(sketcher.least_of_any_order(*job.value), played.step) << text;
       EXPECT_EQ(sketcher.memory_of(*job.value), played.memory) << text;
       ratios.push_back(to_us(played.step) / to_us(sketch.about));

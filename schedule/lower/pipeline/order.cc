@@ -182,10 +182,19 @@ std::vector<PipelineStep> stage_order(const PipelineShape& shape, std::int32_t r
   return order;
 }
 
+// A role whose forwards and backwards take turns never holds more than when it has begun the first pair, or where weights come later
+// the first of theirs.
 std::int32_t most_in_flight(const PipelineShape& shape, std::int32_t role) {
+  if (shape.kind == PipelineKind::Sequential) return shape.chunks;
+  if (shape.kind != PipelineKind::Zbv) {
+    const std::int32_t delay = splits_backward(shape.kind) ? role : 0;
+    return std::min(warm_up_steps(shape, role) + 1 + delay, shape.steps_per_direction());
+  }
+  PipelineShape filled = shape;
+  filled.micro_steps = std::min(shape.micro_steps, 2 * shape.stages);
   std::int32_t most = 0;
   std::int32_t now = 0;
-  for (const PipelineStep& step : stage_order(shape, role)) {
+  for (const PipelineStep& step : stage_order(filled, role)) {
     if (step.pass == Pass::Forward) most = std::max(most, ++now);
     if (step.pass == shape.last_pass()) --now;
   }

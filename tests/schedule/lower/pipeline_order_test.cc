@@ -186,6 +186,32 @@ TEST(PipelineOrderTest, NoRoleHoldsMoreThanItsOrderAllows) {
   }
 }
 
+TEST(PipelineOrderTest, WhatIsInFlightIsWhatItsOrderHolds) {
+  std::size_t looked_at = 0;
+  for (const PipelineKind kind : kAllOf<PipelineKind>) {
+    for (std::int32_t stages = 1; stages <= 8; ++stages) {
+      for (std::int32_t chunks = 1; chunks <= 3; ++chunks) {
+        for (std::int32_t micro_steps = 1; micro_steps <= 4 * stages + 3; ++micro_steps) {
+          const PipelineShape shape{kind, stages, chunks, micro_steps};
+          if (problem(shape)) continue;
+          for (std::int32_t role = 0; role < stages; ++role) {
+            std::int32_t now = 0, most = 0;
+            for (const PipelineStep& step : stage_order(shape, role)) {
+              if (step.pass == Pass::Forward) most = std::max(most, ++now);
+              if (step.pass == shape.last_pass()) --now;
+            }
+            EXPECT_EQ(most_in_flight(shape, role), most)
+                << to_string(kind) << ' ' << stages << ' ' << chunks << ' ' << micro_steps << ' '
+                << role;
+            ++looked_at;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(looked_at, 3'000U);
+}
+
 TEST(PipelineOrderTest, RefusesShapesThatHaveNoOrder) {
   EXPECT_EQ(problem({PipelineKind::Interleaved, 4, 2, 6}),
             "interleaved pipelines need a multiple of 4 micro-batches, not 6");
