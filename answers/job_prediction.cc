@@ -78,7 +78,9 @@ struct Filled {
 };
 Filled fewer_micro_batches(const jobs::Job& job) {
   const std::int64_t stages = job.layout.pp;
-  const std::int64_t round = job.layout.vp > 1 ? stages : 1;
+  // The order of a V goes on by one micro-batch of each of its chunks.
+  const bool goes_by_one = job.layout.vp == 1 || job.layout.order == schedule::PipelineKind::Zbv;
+  const std::int64_t round = goes_by_one ? 1 : stages;
   const std::int64_t few = 2 * stages;
   const std::int64_t count = job.micro_batches();
   const bool is_fewer = few < count && (count - few) % round == 0;
@@ -89,10 +91,11 @@ Filled fewer_micro_batches(const jobs::Job& job) {
 // the names of what is played, hundreds of thousands of ops and tensors with many micro-batches, so they have none.
 class StepPlayer {
  public:
-  StepPlayer(const jobs::Job& job, const models::Cluster& cluster, const OwnTravel& own)
+  StepPlayer(const jobs::Job& job, const models::Cluster& cluster, const OwnTravel& own, Play how)
       : job_(job),
         cluster_(cluster),
         own_(own),
+        how_(how),
         program_(jobs::program_of(job)),
         costs_(models::costs_for(cluster, program_)),
         nameless_(program_) {
@@ -103,14 +106,16 @@ class StepPlayer {
   // Once a pipeline is full, each further round of micro-batches adds the same to a step and to each part of it (sim/rounds.h). So
   // the step follows from one of fewer in which two rounds are equal; where none is found, all of it is played.
   Step run() {
-    const auto [few, round] = fewer_micro_batches(job_);
     const std::int64_t count = job_.micro_batches();
-    const std::int64_t first = first_try(few, round);
-    for (std::int64_t some = first; 4 * some <= 3 * count; some *= 2) {
+    const std::int64_t round = fewer_micro_batches(job_).round;
+    for (const std::int64_t some : tries()) {
       play(some);
-      const bool is_enough = some * job_.model.layers > kMostLayers;
-      if (auto step = continued(round, some > first || is_enough)) return *std::move(step);
-      if (is_enough) break;
+      auto step = continued(round);
+      if (!step && is_drifting_) {
+        play(some + round);
+        step = continued(round);
+      }
+      if (step) return *std::move(step);
     }
     play(count);
     Step step = played();
@@ -120,21 +125,47 @@ class StepPlayer {
   }
 
  private:
-  // Of all micro-batches: more take seconds, and the thousandth of a round is enough.
-  static constexpr std::int64_t kMostLayers = 10'000;
+  // From so many layers times micro-batches on rounds need only be close.
+  static constexpr std::int64_t kLong = 1'024;
+  // As a part of a round: what they may differ by then.
+  static constexpr std::int64_t kClose = 2'000;
+  // Layers times micro-batches behind which only all of them are played.
+  static constexpr std::int64_t kMostTried = 10'000;
 
-  // Behind a few rounds transfers that share links have settled. Where backward is in two, stages drift for longer.
-  [[nodiscard]] std::int64_t first_try(std::int64_t few, std::int64_t round) const {
-    if (few == job_.micro_batches()) return few;
-    if (job_.layout.pp == 1) return few + 2 * round;
-    return splits_backward(job_.layout.order) ? 4 * few : few + 4 * round;
+  [[nodiscard]] bool is_long() const { return job_.micro_batches() * job_.model.layers >= kLong; }
+
+  // How many micro-batches are played before all of them are: as many as fill the pipeline and show two rounds behind that. Where backward is
+  // in two, stages drift for longer.
+  [[nodiscard]] std::vector<std::int64_t> tries() const {
+    const auto [few, round] = fewer_micro_batches(job_);
+    const std::int64_t count = job_.micro_batches();
+    const std::int64_t stages = job_.layout.pp;
+    std::vector<std::int64_t> all;
+    if (how_ == Play::Whole || few == count) return all;
+    const auto first = [&] {
+      if (stages == 1) return few + 2 * round;
+      if (round > 1) return 4 * stages;
+      return splits_backward(job_.layout.order) ? few + stages / 2 + 4 : few + stages / 4;
+    };
+    for (std::int64_t some = first(); 6 * some <= 5 * count; some *= 2) {
+      all.push_back(some + (count - some) % round);
+      if (some * job_.model.layers > kMostTried) break;
+    }
+    return all;
   }
 
   void play(std::int64_t micro_batches) {
+    before_ = {micro_batches_, Duration(steady_.summary.step_ns)};
     micro_batches_ = micro_batches;
+    parts_.reset();  // what was played before is not kept beside this
+    compiled_ = {};
+    workspace_ = {};
+    lowered_ = {};
     const jobs::Job job = with_micro_batches(job_, micro_batches);
     lowered_ = schedule::lower(nameless_, schedule_of(job, own_, program_)).program;
-    steady_ = sim::find_steady_state(lowered_, costs_, compiled_, workspace_);
+    // What is sharded is gathered from one step to the next: two of them are hardly ever alike from the start.
+    const std::int32_t steps = job_.zero == jobs::Zero::Nothing ? 2 : 3;
+    steady_ = sim::find_steady_state(lowered_, costs_, compiled_, workspace_, steps);
     parts_.emplace(lowered_, compiled_, workspace_.timeline);
   }
 
@@ -151,22 +182,24 @@ class StepPlayer {
             .error = public_error(cluster_, lowered_.program)};
   }
 
-  // Of all micro-batches, from those that were played. `roughly`: of a long step rounds may be close.
-  [[nodiscard]] std::optional<Step> continued(std::int64_t round, bool roughly) const {
+  // Of all micro-batches, from those that were played.
+  [[nodiscard]] std::optional<Step> continued(std::int64_t round) {
+    is_drifting_ = false;
     if (steady_.cycle != 1) return std::nullopt;
     const auto rounds = sim::find_rounds(lowered_, compiled_, workspace_.timeline,
                                          static_cast<std::int32_t>(round));
     if (!rounds) return std::nullopt;
-    const std::vector<StageParts> added = parts_->parts(rounds->between, rounds->end);
-    const bool is_close = roughly && is_long() && are_close(*rounds, added);
-    if (!rounds->are_equal && !is_close) return std::nullopt;
+    const Duration second(rounds->second());
     const std::int64_t more = job_.micro_batches() - micro_batches_;
     const std::int64_t times = more / round;
+    if (!rounds->are_equal && !(is_long() && are_close(*rounds, round, times))) return std::nullopt;
     Step step = played();
     sim::check_run(static_cast<double>(step.time.count()) +
                    static_cast<double>(rounds->second()) * static_cast<double>(times));
-    step.time += Duration(rounds->second()) * times;
+    step.time += second * times;
+    std::vector<StageParts> added = parts_->parts(rounds->own);
     for (std::size_t i = 0; i < step.stages.size(); ++i) {
+      added[i].bubble += second - Duration(rounds->own[i].length());  // while it is ahead
       step.stages[i].add(added[i], times);
     }
     std::vector<std::int64_t> lanes = compute();
@@ -176,31 +209,39 @@ class StepPlayer {
     return step;
   }
 
-  [[nodiscard]] bool is_long() const {
-    return job_.micro_batches() * job_.model.layers > kMostLayers;
-  }
-  // To a thousandth of a round, and a fiftieth of it each part.
-  [[nodiscard]] bool are_close(const sim::Rounds& rounds,
-                               const std::vector<StageParts>& second) const {
-    const std::vector<StageParts> first = parts_->parts(rounds.begin, rounds.between);
-    const Duration most = Duration(rounds.second()) / 50;
+  // Whether the step's end is known to the part kClose. A step of more rounds grows by no less than it did by the last one, and by no more than
+  // what any stage takes for a round: it is the end of the last of several chains, of which each grows by the same with every round.
+  [[nodiscard]] bool are_close(const sim::Rounds& rounds, std::int64_t round, std::int64_t times) {
+    if (!rounds.are_alike || !rounds.slowest) return false;
+    const auto differ = [](std::int64_t a, std::int64_t b) { return a < b ? b - a : a - b; };
+    const std::int64_t step = steady_.summary.step_ns;
+    const std::int64_t most = (step + times * rounds.second()) / kClose;
     const auto is_near = [&](std::int64_t other) {
-      return std::abs(rounds.second() - other) * 1000 <= rounds.second();
+      return times * differ(rounds.second(), other) <= most;
     };
-    // A stage that is slower now is what all wait for in the end.
-    if (!is_near(rounds.first()) || !is_near(rounds.slowest)) return false;
-    return std::ranges::equal(first, second, [&](const StageParts& a, const StageParts& b) {
-      return a.is_within(most, b);
-    });
+    if (!is_near(rounds.first()) || !is_near(*rounds.slowest)) return false;
+    if (is_near(*rounds.quickest)) return true;
+    if (before_.micro_batches + round == micro_batches_)
+      return is_near(step - before_.time.count());
+    is_drifting_ = splits_backward(job_.layout.order);
+    return false;
   }
+
+  struct Played {
+    std::int64_t micro_batches = 0;
+    Duration time{};
+  };
 
   const jobs::Job& job_;
   const models::Cluster& cluster_;
   const OwnTravel& own_;
+  const Play how_;
   const schedule::Program program_;
   const models::Costs costs_;
   schedule::Program nameless_;
   std::int64_t micro_batches_ = 0;  // that were played last
+  Played before_;                   // the play before that
+  bool is_drifting_ = false;  // the last one would do, were it known by how much its step has grown
   schedule::ScheduledProgram lowered_;
   sim::CompiledProgram compiled_;
   sim::Workspace workspace_;
@@ -231,10 +272,10 @@ LoweredJob lower_job(const jobs::Job& job, const models::Cluster& cluster, const
 }
 
 JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
-                          const OwnTravel& own) {
+                          const OwnTravel& own, Play how) {
   require_room(job, cluster);
   JobPrediction found{.job = job};
-  auto played = attempt([&] { return StepPlayer(job, cluster, own).run(); });
+  auto played = attempt([&] { return StepPlayer(job, cluster, own, how).run(); });
   if (!played) {
     // Says the same with the names of ops and tensors.
     const LoweredJob named =

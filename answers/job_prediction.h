@@ -58,11 +58,13 @@ struct OwnTravel {
   friend bool operator==(const OwnTravel&, const OwnTravel&) = default;
 };
 
-// Throws InputError where the cluster has too few ranks, or no time for an op or a collective. The step of many
-// micro-batches follows from one of few in which two rounds are equal (sim/rounds.h); above 10,000 layers x micro-batches they may
-// differ by a thousandth.
+// Repeats: the step of many micro-batches follows from one of few in which two rounds are equal (sim/rounds.h), to the nanosecond; from
+// 1,024 layers x micro-batches on from one in which they are close, to a thousandth. Whole: all of them are played.
+enum class Play { Repeats, Whole };
+
+// Throws InputError where the cluster has too few ranks, or no time for an op or a collective.
 JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
-                          const OwnTravel& own = {});
+                          const OwnTravel& own = {}, Play how = Play::Repeats);
 
 // Proves that the job's step is legal: each gradient reduced and scaled once, nothing read too early. Of many micro-batches as many
 // as fill its pipeline, of each virtual stage's layers the first two, whatever their number is. Throws InputError "JOB: illegal schedule: ...".

@@ -98,8 +98,9 @@ std::array<std::int64_t, 13> shape_of(const Job& job) {
 
 class GridSearch {
  public:
-  GridSearch(const jobs::JobGrid& grid, const models::Cluster& cluster, const JobWatch& watch)
-      : grid_(grid), cluster_(cluster), watch_(watch), sketcher_(grid.job(), cluster) {
+  GridSearch(const jobs::JobGrid& grid, const models::Cluster& cluster, const JobWatch& watch,
+             Play how)
+      : grid_(grid), cluster_(cluster), watch_(watch), how_(how), sketcher_(grid.job(), cluster) {
     if (cluster.compute) capacity_ = cluster.compute->capacity;
   }
 
@@ -740,7 +741,7 @@ class GridSearch {
       if (!goes_on) return;
       Trial& trial = trials[i];
       try {
-        auto found = attempt([&] { return predict_job(run_of(trial), cluster_); });
+        auto found = attempt([&] { return predict_job(run_of(trial), cluster_, {}, how_); });
         if (!found && trial.change == kAsAsked) throw InputError(found.error);
         trial.found = std::move(found.value);
         trial.refused = std::move(found.error);
@@ -827,7 +828,7 @@ class GridSearch {
       parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(first->second));
       Trial trial{.said = *jobs::with_options(now, part), .change = part};
       now = trial.said;
-      const auto found = attempt([&] { return predict_job(run_of(trial), cluster_); });
+      const auto found = attempt([&] { return predict_job(run_of(trial), cluster_, {}, how_); });
       if (!found) break;
       found_.path.push_back({part, found.value->step});
     }
@@ -861,6 +862,7 @@ class GridSearch {
   const jobs::JobGrid& grid_;
   const models::Cluster& cluster_;
   const JobWatch& watch_;
+  const Play how_;
   JobSketcher sketcher_;
   std::optional<Bytes> capacity_ = std::nullopt;
   JobSearch found_;
@@ -896,8 +898,8 @@ double told_apart(const Job& job) {
 }
 
 JobSearch search_jobs(const jobs::JobGrid& grid, const models::Cluster& cluster,
-                      const JobWatch& watch) {
-  return GridSearch(grid, cluster, watch).run();
+                      const JobWatch& watch, Play how) {
+  return GridSearch(grid, cluster, watch, how).run();
 }
 
 }  // namespace dovetail::predict

@@ -87,7 +87,7 @@ struct JobWatch {
 
 // Throws InputError where the job as asked cannot be priced.
 JobSearch search_jobs(const jobs::JobGrid& grid, const models::Cluster& cluster,
-                      const JobWatch& watch = {});
+                      const JobWatch& watch = {}, Play how = Play::Repeats);
 
 // By what share two steps of such a job have to differ, predicted, before the faster one is faster in some three of four public
 // pairs: on one node of eight GPUs 0.1 (83 of nanotron's 84 pairs that differ by more), on several 0.2 (74 % of those

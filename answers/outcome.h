@@ -50,6 +50,7 @@ struct Question {
   std::optional<schedule::DataParallel> layout = std::nullopt;
   models::WhatIf what_if = {};
   bool force = false;  // take a recording that says of itself that it is not valid
+  bool whole = false;  // of a job as it is: play all of its micro-batches (job_prediction.h)
   // As --policy takes it; empty: what a job decides by itself; of a workload the best that is known, and where its layout
   // divides parameters what FSDP does.
   std::string policy = {};

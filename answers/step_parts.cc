@@ -162,12 +162,6 @@ void StageParts::add(const StageParts& part, std::int64_t times) {
   for (std::size_t i = 0; i < exposed.size(); ++i) exposed[i] += part.exposed[i] * times;
 }
 
-bool StageParts::is_within(Duration most, const StageParts& other) const {
-  const auto is_near = [most](Duration a, Duration b) { return std::max(a - b, b - a) <= most; };
-  return is_near(compute, other.compute) && is_near(bubble, other.bubble) &&
-         std::ranges::equal(exposed, other.exposed, is_near);
-}
-
 std::vector<StageParts> step_parts(const schedule::ScheduledProgram& program,
                                    const traces::Trace& trace) {
   const Purposes purposes = purposes_of(program);
@@ -210,14 +204,15 @@ class PlayedStep::Pieces {
     }
   }
 
-  [[nodiscard]] traces::Interval window() const {
-    return {instant(end_of_step(graph_.steps() - 2)), instant(end_of_step(graph_.steps() - 1))};
+  [[nodiscard]] std::vector<sim::Window> step() const {
+    return std::vector(pieces_.size(), sim::Window{end_of_step(graph_.steps() - 2),
+                                                   end_of_step(graph_.steps() - 1)});
   }
-  [[nodiscard]] std::vector<StageParts> parts(traces::Interval window) const {
+  [[nodiscard]] std::vector<StageParts> parts(const std::vector<sim::Window>& windows) const {
     std::vector<StageParts> stages;
-    for (const std::vector<Piece>& pieces : pieces_) {
-      Walk walk(window);
-      for (const Piece& piece : pieces) walk.go(piece);
+    for (std::size_t role = 0; role < pieces_.size(); ++role) {
+      Walk walk({instant(windows[role].begin), instant(windows[role].end)});
+      for (const Piece& piece : pieces_[role]) walk.go(piece);
       stages.push_back(walk.finish());
       stages.back().stage = static_cast<std::int32_t>(stages.size()) - 1;
     }
@@ -339,10 +334,10 @@ PlayedStep::PlayedStep(const schedule::ScheduledProgram& program,
     : pieces_(std::make_unique<Pieces>(program, compiled, timeline)) {}
 PlayedStep::~PlayedStep() = default;
 
-std::vector<StageParts> PlayedStep::parts() const { return pieces_->parts(pieces_->window()); }
+std::vector<StageParts> PlayedStep::parts() const { return pieces_->parts(pieces_->step()); }
 
-std::vector<StageParts> PlayedStep::parts(std::int64_t begin, std::int64_t end) const {
-  return pieces_->parts({Instant(Duration(begin)), Instant(Duration(end))});
+std::vector<StageParts> PlayedStep::parts(const std::vector<sim::Window>& windows) const {
+  return pieces_->parts(windows);
 }
 
 std::map<Rank, std::vector<traces::Interval>> bubbles(const schedule::ScheduledProgram& program,

@@ -23,6 +23,7 @@
 #include "base/words.h"
 #include "schedule/scheduled_program.h"
 #include "sim/compile.h"
+#include "sim/rounds.h"
 #include "traces/intervals.h"
 #include "traces/trace.h"
 
@@ -46,8 +47,6 @@ struct StageParts {
   [[nodiscard]] Duration exposed_total() const;
   // Adds that of a part of a step which is taken so many times more.
   void add(const StageParts& part, std::int64_t times);
-  // Whether no part of them differs by more.
-  [[nodiscard]] bool is_within(Duration most, const StageParts& other) const;
   friend bool operator==(const StageParts&, const StageParts&) = default;
 };
 
@@ -63,8 +62,8 @@ class PlayedStep {
   PlayedStep(const PlayedStep&) = delete;
   ~PlayedStep();
   [[nodiscard]] std::vector<StageParts> parts() const;
-  // Of a part of the last step, in ns as in the Timeline.
-  [[nodiscard]] std::vector<StageParts> parts(std::int64_t begin, std::int64_t end) const;
+  // Of a part of the last step, of each role its own.
+  [[nodiscard]] std::vector<StageParts> parts(const std::vector<sim::Window>& windows) const;
 
  private:
   class Pieces;

@@ -212,7 +212,8 @@ Told Site::told_to(const frameworks::Framework& target, search::Candidate& candi
 }
 
 Outcome Site::weigh(const Question& question) {
-  if (!question.names_schedule()) return weigh_job();
+  if (!question.names_schedule())
+    return weigh_job(question.whole ? predict::Play::Whole : predict::Play::Repeats);
   static_cast<void>(planner());
   search::Candidate candidate = planner_->evaluate(start_of(question));
   Outcome found;
@@ -240,8 +241,8 @@ Outcome Site::weigh(const Question& question) {
   return found;
 }
 
-Outcome Site::weigh_job() const {
-  const predict::JobPrediction priced = predict::predict_job(*job_, *cluster_);
+Outcome Site::weigh_job(predict::Play how) const {
+  const predict::JobPrediction priced = predict::predict_job(*job_, *cluster_, {}, how);
   const predict::StageParts& stage = priced.busiest();
   Outcome found{.policy = jobs::policy_text(priced.job), .step = priced.step};
   found.micro_steps = static_cast<std::int32_t>(job_->micro_batches());

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "answers/inputs.h"
+#include "answers/job_prediction.h"
 #include "answers/outcome.h"
 #include "schedule/plan_json.h"
 #include "schedule/resident.h"
@@ -73,7 +74,7 @@ class Site {
   search::Start own_buckets(const Question& question, const schedule::Policy& policy);
   const schedule::Schedule& frame_of(const schedule::Policy& policy);
   const schedule::OwedByName& travelling_with(const schedule::Policy& policy);
-  Outcome weigh_job() const;
+  Outcome weigh_job(predict::Play how) const;
   Told told_to(const frameworks::Framework& target, search::Candidate& candidate);
   [[nodiscard]] std::optional<search::Bound> bound_of(const search::Candidate& candidate);
   [[nodiscard]] schedule::Room memory_of(const schedule::Schedule& schedule) const;

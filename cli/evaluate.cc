@@ -157,6 +157,7 @@ struct Line {
     const std::string layout = root.string_or("layout", "");
     const std::string what_if = root.string_or("what_if", "");
     asked.force = root.has("force") && root.at("force").boolean();
+    asked.whole = root.has("whole") && root.at("whole").boolean();
     const std::string target = root.string_or("framework", "torch");
     asked.policy = root.string_or("policy", "");
     if (root.has("groups")) asked.groups = groups_in(root.array("groups"), names);
@@ -172,7 +173,8 @@ struct Line {
   // What is asked about the subject on its machine, in one text.
   [[nodiscard]] std::string asks() const {
     std::string text = asked.policy + '\n' + std::string(asked.target->id) + '\n' +
-                       std::string(to_string(wanted)) + (notes ? "n" : "");
+                       std::string(to_string(wanted)) + (notes ? "n" : "") +
+                       (asked.whole ? "w" : "");
     if (!asked.groups) return text;
     for (const std::vector<std::string_view>& group : *asked.groups) {
       text += '\n';

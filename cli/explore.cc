@@ -299,6 +299,7 @@ report::Report report_of_sweep(const ExploreOptions& options, const PageOptions&
 int explore(const ExploreOptions& options, std::ostream& out) {
   if (!options.job.empty()) return explore_job(options, out);
   if (options.workloads.empty()) throw InputError("explore: name a --workload or a --job");
+  if (options.whole) throw InputError("explore: --whole is about a --job");
   const std::vector<std::string> clusters = clusters_of(options);
   if (options.page.wanted() && options.workloads.size() * clusters.size() > 1) {
     throw InputError("explore: --html is of one workload on one machine: give one of each");

@@ -50,7 +50,8 @@ struct ExploreOptions {
   std::string mode, wait;          // empty: the default of each policy
   std::vector<std::string> plans;  // plan files of the same workload: a row for each
   DocumentOptions document;
-  bool yes = false;  // also where it takes hours
+  bool yes = false;    // also where it takes hours
+  bool whole = false;  // of a job: play all micro-batches of every row
   Detail detail;
   bool plot = false;      // draw the plot ...
   bool terminal = false;  // ... which is the default here

@@ -78,21 +78,22 @@ jobs::JobGrid wanted(const Job& job, const models::Cluster& cluster) {
 
 // Ctrl-C ends it with the rows that are there.
 predict::JobSearch watched_search(const jobs::JobGrid& grid, const models::Cluster& cluster,
-                                  bool yes) {
+                                  const ExploreOptions& options) {
   const AsksBeforeEnding keep_what_is_found(Asks::Anywhere);
   std::optional<Progress> progress;
   predict::JobPhase of = predict::JobPhase::Simulate;
   const auto begins = [&](predict::JobPhase phase, std::size_t items) {
     of = phase;
     progress.emplace("explore", phase == predict::JobPhase::Sketch ? "layout" : "job to simulate",
-                     static_cast<std::int64_t>(items), yes);
+                     static_cast<std::int64_t>(items), options.yes);
   };
   const auto goes_on = [&](predict::JobPhase phase, const std::string& item) {
     if (!progress) return true;
     progress->begin(item);
     return phase == of ? progress->done() : !progress->is_interrupted();
   };
-  return predict::search_jobs(grid, cluster, {.begins = begins, .goes_on = goes_on});
+  return predict::search_jobs(grid, cluster, {.begins = begins, .goes_on = goes_on},
+                              options.whole ? predict::Play::Whole : predict::Play::Repeats);
 }
 
 JobTable tabulate(const ExploreOptions& options) {
@@ -107,7 +108,7 @@ JobTable tabulate(const ExploreOptions& options) {
   if (!what_if.nothing()) {
     table.notes.insert(table.notes.begin(), "what if: " + to_string(what_if));
   }
-  table.found = watched_search(wanted(job, table.cluster), table.cluster, options.yes);
+  table.found = watched_search(wanted(job, table.cluster), table.cluster, options);
   if (table.found.interrupted)
     table.notes.emplace_back("interrupted: the rows are those that were tried until then");
   if (table.rows().empty()) {

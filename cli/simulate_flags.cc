@@ -112,6 +112,7 @@ void bind_explore(CLI::App& app, ExploreOptions& options, Action& action) {
   command.add_option("--mode", options.mode, "view or copy, for every policy");
   command.add_option("--wait", options.wait, "first-use or end-of-backward, for every policy");
   command.add_flag("--yes", options.yes, "also where it takes hours");
+  command.add_flag("--whole", options.whole, "--job: play every micro-batch of each row");
   bind_detail(command, options.detail, "every row");
   options.terminal = ::isatty(STDOUT_FILENO) == 1;
   command.add_flag("--plot", options.plot, "text plot (default on a terminal)");

@@ -65,6 +65,7 @@ class Compiler {
       } else {
         add_step();
         is_alike_ = builder_.ends_alike();
+        if (step_ == 0) builder_.reserve_steps(steps);
       }
     }
     return builder_.linked();

@@ -27,12 +27,24 @@
 
 namespace dovetail::sim {
 
-// Two rounds, one behind the other, in ns as in the Timeline.
+// In ns as in the Timeline.
+struct Window {
+  std::int64_t begin = 0, end = 0;
+  [[nodiscard]] std::int64_t length() const { return end - begin; }
+};
+
+// Two rounds, one behind the other.
 struct Rounds {
   std::int64_t begin = 0, between = 0, end = 0;
-  bool are_equal = false;    // as above
-  std::int64_t slowest = 0;  // of the round that any virtual stage is in then: how long it takes
-  std::vector<std::int64_t> compute = {};  // that ops of each lane take in the second by themselves
+  bool are_equal = false;  // as above
+  // Nothing of the whole step goes on in them, as gathers that serve all micro-batches do, and no host holds up the step that takes less than they
+  // do for a round.
+  bool are_alike = false;
+  // Of each role the second; where they are not equal the last that it has begun by then, which is shorter while it drifts.
+  std::vector<Window> own = {};
+  // The shortest and the longest of the last rounds of all virtual stages and of their hosts; nothing where one of them has not come so far.
+  std::optional<std::int64_t> quickest = std::nullopt, slowest = std::nullopt;
+  std::vector<std::int64_t> compute = {};  // that ops of each lane take in its own by themselves
 
   [[nodiscard]] std::int64_t first() const { return between - begin; }
   [[nodiscard]] std::int64_t second() const { return end - between; }

@@ -122,13 +122,14 @@ StepSummary mean_of(const StepGraph& graph, const Timeline& timeline, std::int32
 
 }  // namespace
 
-SteadyState find_steady_state(const GraphOfSteps& graph_of, Workspace& workspace) {
+SteadyState find_steady_state(const GraphOfSteps& graph_of, Workspace& workspace,
+                              std::int32_t first) {
   constexpr std::int64_t kRounding = 4;          // ns, of rates
   constexpr std::int32_t kStepsForEquality = 8;  // from here on rounding is allowed for
   constexpr NodeId kMostNodes = 1 << 24;         // of all steps: some gigabytes
   SteadyState state;
   NodeId played = 0;
-  for (state.steps = 2;; state.steps *= 2) {
+  for (state.steps = first;; state.steps *= 2) {
     const StepGraph& graph = graph_of(state.steps);
     play(graph, workspace, played);
     played = graph.size();
@@ -136,7 +137,8 @@ SteadyState find_steady_state(const GraphOfSteps& graph_of, Workspace& workspace
     if (state.cycle == 0 && state.steps >= kStepsForEquality) {
       state.cycle = cycle_of(graph, workspace.timeline, kRounding);
     }
-    if (state.cycle == 0 && state.steps < kMostSteps && graph.size() <= kMostNodes / 2) continue;
+    if (state.cycle == 0 && 2 * state.steps <= kMostSteps && graph.size() <= kMostNodes / 2)
+      continue;
     const std::int32_t shown = state.cycle > 0 ? state.cycle : state.steps / 2;
     const std::int64_t shift = state.cycle > 0 ? shift_of_cycle(graph, workspace.timeline, shown)
                                                : shift_of_carried(graph, workspace.timeline, shown);
@@ -146,12 +148,12 @@ SteadyState find_steady_state(const GraphOfSteps& graph_of, Workspace& workspace
 }
 
 SteadyState find_steady_state(const schedule::ScheduledProgram& program, const models::Costs& costs,
-                              CompiledProgram& compiled, Workspace& workspace) {
+                              CompiledProgram& compiled, Workspace& workspace, std::int32_t first) {
   StepCompiler compiler(program, costs, std::move(compiled));
   const auto graph_of = [&](std::int32_t steps) -> const StepGraph& {
     return compiler.of(steps).graph;
   };
-  const SteadyState state = find_steady_state(graph_of, workspace);
+  const SteadyState state = find_steady_state(graph_of, workspace, first);
   compiled = std::move(compiler).take();
   return state;
 }

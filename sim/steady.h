@@ -47,12 +47,14 @@ struct SteadyState {
 // The same of any graph that can be made of as many steps as asked for, where a graph of more steps begins with that of
 // fewer. Leaves the Timeline of the last one in `workspace`.
 using GraphOfSteps = std::function<const step::StepGraph&(std::int32_t steps)>;
-SteadyState find_steady_state(const GraphOfSteps& graph_of, Workspace& workspace);
+SteadyState find_steady_state(const GraphOfSteps& graph_of, Workspace& workspace,
+                              std::int32_t first = 2);
 
 // Leaves the graph of `steps` steps and its Timeline in `compiled` and `workspace`; memory that they hold
 // is used again.
 SteadyState find_steady_state(const schedule::ScheduledProgram& program, const models::Costs& costs,
-                              CompiledProgram& compiled, Workspace& workspace);
+                              CompiledProgram& compiled, Workspace& workspace,
+                              std::int32_t first = 2);
 
 // How many steps a trace needs so that most of them are steady; `at_least` if that is more.
 std::int32_t steps_to_show(const SteadyState& state, std::int32_t at_least);

@@ -62,8 +62,9 @@ def explore(workload: Optional[str] = None, job: Optional[str] = None, cluster: 
 def evaluate(lines: List[Dict[str, Any]]) -> Dict[str, Any]:
     """In "answers" one for each line: {"workload", "cluster", "policy" or "groups"} or {"job", "cluster"}; errors are {"error"}.
 
-    Further keys of a line: "world", "layout", "what_if", "force", "framework" (whose settings count), "notes", "want" (step, gradients,
-    plan), "id". Answers have step_us, interval, lower_bound_us, gap_percent, exposed_us, memory, paste.
+    Further keys of a line: "world", "layout", "what_if", "force", "framework" (whose settings count), "notes", "whole" (play all
+    micro-batches of a job), "want" (step, gradients, plan), "id". Answers have step_us, interval, lower_bound_us, gap_percent, exposed_us,
+    memory, paste.
     """
     evaluator = dv.Evaluator.shared()
     return {"answers": [json.loads(evaluator.answer(json.dumps(line))) for line in lines]}

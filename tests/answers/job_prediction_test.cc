@@ -7,12 +7,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "answers/inputs.h"
 #include "answers/prediction.h"
+#include "base/attempt.h"
+#include "base/random.h"
 #include "models/networks/decisions.h"
 #include "models/networks/program.h"
 #include "models/networks/text.h"
@@ -20,6 +24,7 @@
 #include "sim/rounds.h"
 #include "sim/simulate.h"
 #include "sim/steady.h"
+#include "tests/support/cases.h"
 #include "tests/support/drawn_jobs.h"
 #include "tests/support/job_models.h"
 
@@ -42,6 +47,9 @@ WholeStep whole_step(const jobs::Job& job, const models::Cluster& cluster) {
                                         whole.workspace);
   return whole;
 }
+
+const std::string kTinyMixtral =
+    DOVETAIL_SOURCE_DIR "/tests/models/networks/data/tiny_mixtral/config.json";
 
 class ManyMicroBatchesTest : public ::testing::TestWithParam<std::string> {};
 
@@ -77,6 +85,76 @@ INSTANTIATE_TEST_SUITE_P(
                       testing::kShortLlama + ":pp=2,tp=2,dp=2,gbs=96,seq=2048,schedule=zbv,vp=2",
                       testing::kShortLlama + ":tp=2,dp=4,gbs=192,seq=128,kernels=eager",
                       "qwen3_0.6b:pp=2,dp=4,zero=1,gbs=72,seq=2048"));
+
+// A job of at most 16 layers and 16 micro-batches; nothing where its keys do not go together.
+std::optional<jobs::Job> small_job(Random& random, std::int64_t ranks) {
+  const auto one_of = [&random](const std::vector<std::string>& all) {
+    return all[static_cast<std::size_t>(random.between(0, std::ssize(all) - 1))];
+  };
+  std::int64_t left = ranks;
+  const auto degree = [&](const std::vector<std::string>& degrees) {
+    const std::string taken = one_of(degrees);
+    left /= std::stoll(taken);
+    return taken;
+  };
+  std::string text = one_of({testing::kShortLlama, kTinyMixtral, "qwen3_1.7b", "gpt2_xl"});
+  text += ":tp=" + degree({"1", "1", "2"});
+  const std::string stages = degree({"1", "2", "2", "4"});
+  text += ",pp=" + stages;
+  text +=
+      one_of({",dp_shard=", ",zero=0,dp=", ",zero=1,dp=", ",zero=2,dp="}) + std::to_string(left);
+  text += one_of({"", "", ",vp=2", ",schedule=zero-bubble", ",schedule=zbv,vp=2"});
+  text += one_of({"", "", ",async_tp=yes", ",reshard=no", ",prefetch=2", ",overlap_grads=no"});
+  text += one_of({"", "", ",recompute=full", ",recompute=op"}) + one_of({"", "", ",as=megatron"});
+  const std::int64_t rounds = random.between(2, 16 / std::stoll(stages));
+  text += ",gbs=" + std::to_string(left * std::stoll(stages) * rounds) + ",seq=1024";
+  auto job = attempt([&] { return jobs::parse_job(text); });
+  if (!job) return std::nullopt;
+  job.value->model.layers = std::stoll(stages) * job.value->layout.vp * random.between(1, 2);
+  if (job.value->model.layers > 16) return std::nullopt;
+  return std::move(job.value);
+}
+
+// Of small jobs all figures follow from few micro-batches to the nanosecond. DOVETAIL_DRAWN=1 draws a thousand.
+TEST(RepeatsTest, GiveWhatAllMicroBatchesGive) {
+  const std::size_t wanted = testing::is_long_run() ? 1'000 : 80;
+  Random random(5);
+  std::vector<models::Cluster> clusters;
+  for (const char* const name : {"h100x8", "h100x16", "a100x8", "h200x8"})
+    clusters.push_back(load_cluster(name, DOVETAIL_SOURCE_DIR "/models"));
+  std::size_t compared = 0;
+  while (compared < wanted) {
+    const models::Cluster& cluster = clusters[compared % clusters.size()];
+    const auto job = small_job(random, cluster.ranks);
+    if (!job) continue;
+    const auto some = attempt([&] { return predict_job(*job, cluster); });
+    if (!some) continue;
+    const JobPrediction all = predict_job(*job, cluster, {}, Play::Whole);
+    const std::string text = jobs::to_string(*job) + " on " + cluster.name;
+    EXPECT_EQ(some.value->step, all.step) << text;
+    EXPECT_EQ(some.value->bound, all.bound) << text;
+    EXPECT_EQ(some.value->stages, all.stages) << text;
+    EXPECT_EQ(some.value->host_bound, all.host_bound) << text;
+    ++compared;
+  }
+}
+
+// Of long ones rounds need only be close: to a thousandth of the step.
+TEST(RepeatsTest, AreWithinAThousandthOfALongStep) {
+  const models::Cluster cluster = load_cluster("h100x64", DOVETAIL_SOURCE_DIR "/models");
+  for (const char* const way : {"gbs=128", "gbs=128,vp=10,schedule=interleaved,zero=2,async_tp=yes",
+                                "gbs=128,schedule=zbv,vp=2,zero=1", "gbs=128,schedule=zero-bubble",
+                                "gbs=128,vp=2,schedule=interleaved,zero=3,reshard=no"}) {
+    const jobs::Job job =
+        jobs::parse_job("llama3_70b:tp=8,pp=4,dp=2,seq=8192,mbs=1," + std::string(way));
+    const JobPrediction some = predict_job(job, cluster);
+    const JobPrediction all = predict_job(job, cluster, {}, Play::Whole);
+    EXPECT_NEAR(to_us(some.step), to_us(all.step), to_us(all.step) / 1000) << way;
+    EXPECT_NEAR(to_us(some.bound), to_us(all.bound), to_us(all.bound) / 1000) << way;
+    for (const StageParts& stage : some.stages)
+      EXPECT_EQ(stage.compute + stage.exposed_total() + stage.bubble, some.step) << way;
+  }
+}
 
 // Stages of equal work, of which the first sends nothing back: it is quicker than the others and catches up with them from one
 // micro-batch to the next. The step grows by the same all the while, and by more once it stands still.

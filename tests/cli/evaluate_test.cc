@@ -159,6 +159,21 @@ TEST(EvaluateTest, GradientsOfAJobAreGroupedAsSomebodyNamesThem) {
               HasSubstr("dovetail.plan/"));
 }
 
+// All micro-batches of a long job take what is said of them to a thousandth; both answers are kept apart.
+TEST(EvaluateTest, AJobIsPlayedWholeWhereSomebodyAsks) {
+  Evaluator evaluator(kData);
+  const std::string line =
+      R"({"cluster": "h100x64", "job": "mixtral_8x7b:tp=2,pp=8,dp=4,schedule=zbv,vp=2,mbs=2,gbs=512,seq=1024,recompute=selective,reshard=no")";
+  const auto step = [&](const std::string& more) {
+    return ordered_json::parse(evaluator.answer(line + more + "}")).at("step_us").get<double>();
+  };
+  const double some = step("");
+  const double all = step(R"(, "whole": true)");
+  EXPECT_NE(some, all);
+  EXPECT_NEAR(some, all, all / 1000);
+  EXPECT_EQ(step(R"(, "whole": false)"), some);
+}
+
 TEST(EvaluateTest, MistakesAreTheAnswerOfTheirLine) {
   const std::string site = std::string("{") + kSite;
   EXPECT_THAT(error_of("{"), HasSubstr("line: not valid JSON"));

@@ -54,6 +54,19 @@ TEST(ExploreJobTest, ShowsTheJobBesideItsVariants) {
   }
 }
 
+TEST(ExploreJobTest, PlaysAllMicroBatchesWhereSomebodyAsks) {
+  const std::string job = testing::kShortLlama + ":pp=2,dp=4,gbs=64";
+  ExploreOptions options = options_of(job, "h100x8");
+  options.whole = true;
+  std::ostringstream out;
+  EXPECT_EQ(explore(options, out), 0);
+  EXPECT_EQ(out.str(), explored(job, "h100x8"));
+  options.job.clear();
+  options.workloads = {"mlp"};
+  EXPECT_THAT([&] { explore(options, out); },
+              ::testing::ThrowsMessage<InputError>(HasSubstr("--whole is about a --job")));
+}
+
 TEST(ExploreJobTest, SaysWhereTheStepAndTheGainMayLie) {
   const std::string near = explored(kTiny + ":dp_shard=8,gbs=8,recompute=full", "h100x8");
   EXPECT_THAT(near, HasSubstr("p5 to p95"));
