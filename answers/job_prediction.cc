@@ -145,9 +145,11 @@ class StepPlayer {
     const auto first = [&] {
       if (stages == 1) return few + 2 * round;
       if (round > 1) return 4 * stages;
-      return splits_backward(job_.layout.order) ? few + stages / 2 + 4 : few + stages / 4;
+      return splits_backward(job_.layout.order) ? few + 4 : few + stages / 4;
     };
-    for (std::int64_t some = first(); 6 * some <= 5 * count; some *= 2) {
+    // What drifts still drifts for long.
+    for (std::int64_t some = first(); (all.empty() ? 6 * some <= 5 * count : 2 * some <= count);
+         some *= 2) {
       all.push_back(some + (count - some) % round);
       if (some * job_.model.layers > kMostTried) break;
     }
@@ -163,10 +165,21 @@ class StepPlayer {
     lowered_ = {};
     const jobs::Job job = with_micro_batches(job_, micro_batches);
     lowered_ = schedule::lower(nameless_, schedule_of(job, own_, program_)).program;
+    let_go();
     // What is sharded is gathered from one step to the next: two of them are hardly ever alike from the start.
     const std::int32_t steps = job_.zero == jobs::Zero::Nothing ? 2 : 3;
     steady_ = sim::find_steady_state(lowered_, costs_, compiled_, workspace_, steps);
     parts_.emplace(lowered_, compiled_, workspace_.timeline);
+  }
+
+  // Of what was lowered a play looks at no tensors of ops, a tenth of its memory, nor at room for more.
+  void let_go() {
+    for (schedule::Op& op : lowered_.program.ops) {
+      std::vector<TensorId>().swap(op.reads);
+      std::vector<TensorId>().swap(op.writes);
+    }
+    lowered_.program.tensors.shrink_to_fit();
+    for (schedule::RankProgram& role : lowered_.roles) role.commands.shrink_to_fit();
   }
 
   [[nodiscard]] std::vector<std::int64_t> compute() const {
@@ -220,10 +233,10 @@ class StepPlayer {
       return times * differ(rounds.second(), other) <= most;
     };
     if (!is_near(rounds.first()) || !is_near(*rounds.slowest)) return false;
-    if (is_near(*rounds.quickest)) return true;
+    if (is_near(*rounds.quickest) && !rounds.host_gains) return true;
     if (before_.micro_batches + round == micro_batches_)
       return is_near(step - before_.time.count());
-    is_drifting_ = splits_backward(job_.layout.order);
+    is_drifting_ = splits_backward(job_.layout.order) || rounds.host_gains;
     return false;
   }
 

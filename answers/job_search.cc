@@ -3,6 +3,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "answers/job_search.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -733,18 +737,39 @@ class GridSearch {
 
   void begin(JobPhase phase, std::size_t items) { watch_.begins(phase, items); }
 
-  // Side by side; rows of those that can be priced.
+  // Whether two of its plays side by side want more memory than they are worth: some 60 KB for each layer and micro-batch.
+  [[nodiscard]] bool is_large(const Job& job) const {
+    constexpr std::int64_t kLarge = 2'000;
+    const std::int64_t few = 2 * job.layout.pp * (job.layout.vp > 1 ? 2 : 1);
+    const std::int64_t count = job.micro_batches();
+    return job.model.layers * (how_ == Play::Whole ? count : std::min(count, few)) > kLarge;
+  }
+
+  // What a thread has freed no other one takes.
+  static void give_memory_back() {
+#ifdef __GLIBC__
+    static_cast<void>(::malloc_trim(0));
+#endif
+  }
+
+  // Side by side, but for large ones; rows of those that can be priced.
   void simulate(std::vector<Trial> trials) {
     std::atomic<bool> goes_on = true;
-    std::mutex watching;
+    std::mutex watching, playing;
     parallel_for(trials.size(), [&](std::size_t i) {
       if (!goes_on) return;
       Trial& trial = trials[i];
+      std::unique_lock alone(playing, std::defer_lock);
+      if (is_large(trial.said)) {
+        alone.lock();
+        give_memory_back();
+      }
       try {
         auto found = attempt([&] { return predict_job(run_of(trial), cluster_, {}, how_); });
         if (!found && trial.change == kAsAsked) throw InputError(found.error);
         trial.found = std::move(found.value);
         trial.refused = std::move(found.error);
+        if (alone) give_memory_back();
       } catch (const Interrupted&) {
         goes_on = false;
         return;

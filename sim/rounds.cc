@@ -38,12 +38,11 @@ class RoundFinder {
         continue;
       nodes[static_cast<std::size_t>(graph_.slot[static_cast<std::size_t>(node)])].push_back(node);
     }
-    rounds_.are_alike =
-        host_keeps_pace() && std::ranges::all_of(nodes, [this](const auto& on_stream) {
-          return serves_both(on_stream);
-        });
+    rounds_.host_gains = host_gains();
+    rounds_.are_alike = std::ranges::all_of(
+        nodes, [this](const auto& on_stream) { return serves_both(on_stream); });
     rounds_.are_equal =
-        rounds_.are_alike && rounds_.first() == rounds_.second() &&
+        rounds_.are_alike && !rounds_.host_gains && rounds_.first() == rounds_.second() &&
         std::ranges::all_of(nodes, [this](const auto& on_stream) { return repeats(on_stream); });
     if (rounds_.are_equal)
       rounds_.own.assign(program_.roles.size(), {rounds_.between, rounds_.end});
@@ -82,8 +81,9 @@ class RoundFinder {
   [[nodiscard]] bool serves_both(const std::vector<NodeId>& nodes) const {
     std::array<std::vector<std::array<std::int32_t, 3>>, 2> served;
     for (const NodeId node : nodes) {
-      const bool is_second = timeline_.start_of(node) >= rounds_.between;
-      if (const auto service = service_of(node)) served[is_second ? 1 : 0].push_back(*service);
+      const std::int64_t start = timeline_.start_of(node);
+      const auto service = start < rounds_.begin ? std::nullopt : service_of(node);
+      if (service) served[start < rounds_.between ? 0 : 1].push_back(*service);
     }
     return served[0] == served[1];
   }
@@ -158,20 +158,19 @@ class RoundFinder {
     }
   }
 
-  // Whether hosts hold up nothing in the step, or take as long for a round as everything does: else a host gains on what it holds up with
-  // every further round.
-  [[nodiscard]] bool host_keeps_pace() const {
-    if (graph_.release.empty()) return true;
+  // Whether a host holds up something in the step and takes less for a round than everything does.
+  [[nodiscard]] bool host_gains() const {
+    if (graph_.release.empty()) return false;
     const bool is_as_long =
         rounds_.slowest && std::ranges::all_of(host_rounds_, [this](std::int64_t round) {
           return round == rounds_.second();
         });
-    if (is_as_long) return true;
+    if (is_as_long) return false;
     for (NodeId node = first_node(); node < graph_.size(); ++node) {
       const std::int64_t release = graph_.release_of(node);
-      if (release > 0 && timeline_.start_of(node) == release) return false;
+      if (release > 0 && timeline_.start_of(node) == release) return true;
     }
-    return true;
+    return false;
   }
 
   void add_compute() {

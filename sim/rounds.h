@@ -37,9 +37,9 @@ struct Window {
 struct Rounds {
   std::int64_t begin = 0, between = 0, end = 0;
   bool are_equal = false;  // as above
-  // Nothing of the whole step goes on in them, as gathers that serve all micro-batches do, and no host holds up the step that takes less than they
-  // do for a round.
-  bool are_alike = false;
+  bool are_alike =
+      false;  // nothing of the whole step goes on in them, as gathers that serve all micro-batches do
+  bool host_gains = false;  // on what it holds up in the step, with every further round
   // Of each role the second; where they are not equal the last that it has begun by then, which is shorter while it drifts.
   std::vector<Window> own = {};
   // The shortest and the longest of the last rounds of all virtual stages and of their hosts; nothing where one of them has not come so far.
