@@ -127,7 +127,7 @@ class StepPlayer {
  private:
   // From so many layers times micro-batches on rounds need only be close.
   static constexpr std::int64_t kLong = 1'024;
-  // As a part of a round: what they may differ by then.
+  // As a part of the whole step: what its end may be off by then.
   static constexpr std::int64_t kClose = 2'000;
   // Layers times micro-batches behind which only all of them are played.
   static constexpr std::int64_t kMostTried = 10'000;
@@ -212,8 +212,12 @@ class StepPlayer {
     step.time += second * times;
     std::vector<StageParts> added = parts_->parts(rounds->own);
     for (std::size_t i = 0; i < step.stages.size(); ++i) {
-      added[i].bubble += second - Duration(rounds->own[i].length());  // while it is ahead
-      step.stages[i].add(added[i], times);
+      StageParts& part = added[i];
+      part.bubble +=
+          second - Duration(rounds->own[i].length());  // what is quicker waits in the end
+      part.compute += std::min(part.bubble, Duration{});
+      part.bubble = std::max(part.bubble, Duration{});
+      step.stages[i].add(part, times);
     }
     std::vector<std::int64_t> lanes = compute();
     for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] += rounds->compute[i] * times;

@@ -12,7 +12,9 @@
 //   stage 0   F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 ...     rounds F5 B2 and F6 B3: the last before the last F
 //
 // They are not equal where something still drifts: a stage that is quicker than the one that it waits for catches up with it from
-// round to round until it stands still (zero-bubble, for tens of micro-batches), though the step may grow by the same all the while.
+// round to round until it stands still (zero-bubble, for tens of micro-batches), though the step may grow by the same all the while. Where
+// a host holds up the step, and gains on it with each round, they are not either. Of such rounds `own`, `quickest` and `slowest` tell between
+// what a further one adds.
 // Left out: links that are at rest in the round have been so for longer behind more of them. The test: tests/answers/job_prediction_test.cc.
 //
 // SPDX-License-Identifier: Apache-2.0
