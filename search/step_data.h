@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -18,13 +17,14 @@
 #include "schedule/id_table.h"
 #include "schedule/schedule.h"
 #include "schedule/scheduled_program.h"
+#include "schedule/timetable.h"
 #include "search/step_model.h"
 #include "sim/command_graph.h"
 
 namespace dovetail::search {
 
-inline constexpr std::int32_t kBehindAllOps = std::numeric_limits<std::int32_t>::max();
-inline constexpr std::int32_t kBeforeAllOps = -1;  // as what a launch stands behind
+inline constexpr std::int32_t kBehindAllOps = schedule::kEnd;
+inline constexpr std::int32_t kBeforeAllOps = -1;
 
 // One op on the compute stream, with its cost.
 struct StepOp {
@@ -41,27 +41,10 @@ struct OwnCollective {
   std::int32_t meeting = 0;  // index into StepData::meetings
 };
 
-// Where a launch stands: before or behind an op.
-using LaunchPlace = std::int64_t;
-constexpr LaunchPlace before(std::int32_t op) { return 2 * std::int64_t{op}; }
-constexpr LaunchPlace behind(std::int32_t op) { return 2 * std::int64_t{op} + 1; }
-
-// A collective of the Program's own that leaves the compute stream, or one end of a send.
-struct StepMessage {
-  std::int32_t own = 0;
-  StreamId stream;
-  LaunchPlace launch = 0;
-  std::int32_t wait_before = kBehindAllOps;
-  schedule::WaitScope scope = schedule::WaitScope::Event;
-  bool after_compute = false;  // it starts behind what the compute stream holds so far
-  bool is_waited_for = true;
-};
-
 // What the ranks of one stage issue; without a pipeline there is one.
 struct StepRole {
-  std::vector<std::int32_t> ops;
-  std::vector<StepMessage> messages;  // in the order in which they are issued
-  std::vector<StreamId> arriving;     // streams on which it receives
+  std::vector<std::size_t> ops;
+  std::vector<schedule::Travel> messages;  // in the order in which they are issued
 };
 
 // A micro-step in which gradients are reduced: each of them, or the last one.
@@ -69,6 +52,7 @@ struct ReducingStep {
   std::vector<std::int32_t> ready;            // of each gradient: the op that completes it; rising
   std::vector<std::int32_t> first_use;        // ... the first op behind backward that touches it
   std::vector<std::int32_t> earliest_launch;  // ... behind this op
+  bool is_held = false;                       // some of these are behind the first op
   // Of each role.
   std::vector<std::int32_t> backward_end;    // the last op of backward
   std::vector<std::int32_t> after_backward;  // the first one behind it

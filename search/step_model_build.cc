@@ -40,10 +40,9 @@ using schedule::Phase;
 using schedule::Program;
 using schedule::Schedule;
 using schedule::SyncPoint;
+using schedule::Travel;
 using schedule::internal::Draft;
-using schedule::internal::kEnd;
 using schedule::internal::RoleDraft;
-using schedule::internal::Travel;
 
 // One bucket per gradient, launched when ready.
 Schedule probe_of(const Schedule& frame, const std::vector<OwedGradient>& owed,
@@ -99,9 +98,7 @@ std::optional<std::string> refusal_of(const Program& program, const models::Cost
   return std::nullopt;
 }
 
-std::int32_t position(std::size_t place) {
-  return place == kEnd ? kBehindAllOps : static_cast<std::int32_t>(place);
-}
+std::int32_t position(std::size_t place) { return static_cast<std::int32_t>(place); }
 
 class Builder {
  public:
@@ -184,7 +181,7 @@ class Builder {
     for (const Op& op : program().ops) {
       const std::int32_t role = program().role_of(op);
       const sim::LaneRange mine = lanes.roles()[static_cast<std::size_t>(role)];
-      data_.roles[static_cast<std::size_t>(role)].ops.push_back(ops());
+      data_.roles[static_cast<std::size_t>(role)].ops.push_back(data_.ops.size());
       data_.ids.push_back(op.id);
       StepOp& known = data_.ops.emplace_back();
       known.kernel = models::kernel_class(op);
@@ -223,41 +220,13 @@ class Builder {
     return draft_.out.transfers[static_cast<std::size_t>(transfer_of_.at(op.id).value)];
   }
 
-  // Streams of sends come behind those that buckets may have.
-  [[nodiscard]] StreamId stream_of(const Travel& message) const {
-    const std::string& name =
-        draft_.out.streams[static_cast<std::size_t>(message.stream.value)].name;
-    if (!name.starts_with("p2p")) return message.stream;
-    return StreamId{kMostStreams + message.stream.value};
-  }
-
   void take_messages(std::size_t index) {
-    const RoleDraft& role = roles_[index];
-    StepRole& known = data_.roles[index];
-    for (const Travel& message : role.travels) {
-      if (message.kind != Travel::Kind::Message) continue;
-      StepOp& op = data_.ops[message.what];
-      op.is_message = true;
-      StepMessage& made = known.messages.emplace_back();
-      made.own = *op.own;
-      made.stream = stream_of(message);
-      made.launch = message.launch_after ? behind(position(*message.launch_after))
-                                         : before(position(message.what));
-      made.wait_before = position(message.wait_before);
-      made.scope = message.scope;
-      made.after_compute = message.after_compute;
-      const bool arrives = message.receives && std::ranges::count(known.arriving, made.stream) == 0;
-      if (arrives) known.arriving.push_back(made.stream);
-      data_.streams = std::max(data_.streams, made.stream.value + 1);
-    }
-    // At the end of the step the last message of each stream stands for those before it.
-    for (std::size_t i = 0; i < known.messages.size(); ++i) {
-      StepMessage& mine = known.messages[i];
-      mine.is_waited_for = mine.wait_before != kBehindAllOps ||
-                           std::none_of(known.messages.begin() + static_cast<std::ptrdiff_t>(i) + 1,
-                                        known.messages.end(), [&](const StepMessage& later) {
-                                          return later.stream == mine.stream;
-                                        });
+    for (Travel message : roles_[index].travels) {
+      data_.ops[message.what].is_message = true;
+      // Streams of pairs of stages come behind those that buckets may have.
+      if (message.between_stages) message.stream.value += kMostStreams;
+      data_.streams = std::max(data_.streams, message.stream.value + 1);
+      data_.roles[index].messages.push_back(message);
     }
   }
 
@@ -318,6 +287,7 @@ class Builder {
       step.ready.push_back(position(ready));
       step.first_use.push_back(use);
       step.earliest_launch.push_back(after_last ? step.backward_end[r] : allowed(ready, role));
+      step.is_held = step.is_held || step.earliest_launch.back() > 0;
     }
     return std::ranges::is_sorted(step.ready) || refuse("gradients are not in ready order");
   }

@@ -166,7 +166,7 @@ void StepWriter::place_updates(std::span<const BucketChoice> choices) {
   const auto here = [this] { return static_cast<std::int32_t>(ops_.size()); };
   const auto take_until = [&](std::size_t end) {
     for (; next < end; ++next) {
-      moved_.push_back(here());
+      moved_.push_back(ops_.size());
       ops_.push_back(data_.ops[next]);
       const auto work = data_.work.begin() + static_cast<std::ptrdiff_t>(next * lanes);
       work_.insert(work_.end(), work, work + static_cast<std::ptrdiff_t>(lanes));
@@ -182,7 +182,7 @@ void StepWriter::place_updates(std::span<const BucketChoice> choices) {
   }
   take_until(data_.ops.size());
   roles_.front().ops.resize(ops_.size());
-  std::iota(roles_.front().ops.begin(), roles_.front().ops.end(), 0);
+  std::iota(roles_.front().ops.begin(), roles_.front().ops.end(), std::size_t{0});
 
   cuts_.clear();
   for (std::size_t b = 0; b < choices.size(); ++b) {
@@ -204,9 +204,9 @@ void StepWriter::price_update(const BucketChoice& choice, Price& price) const {
                   .kernel = models::kernel_class(op)};
 }
 
-std::int32_t StepWriter::place_of(std::int32_t op) const {
-  const std::int32_t head = data_.sharding->updates.front().before_op;
-  return op < head || op == kBehindAllOps ? op : moved_[static_cast<std::size_t>(op - head)];
+std::size_t StepWriter::place_of(std::size_t op) const {
+  const auto head = static_cast<std::size_t>(data_.sharding->updates.front().before_op);
+  return op < head || op == schedule::kEnd ? op : moved_[op - head];
 }
 
 std::int32_t StepWriter::update_behind(std::int32_t op, const BucketChoice& choice,
@@ -219,53 +219,55 @@ std::int32_t StepWriter::update_behind(std::int32_t op, const BucketChoice& choi
   return first;
 }
 
-void StepWriter::plan_gathers(std::span<const BucketChoice> choices) {
-  if (data_.gathers_each_use()) return plan_gathers_each_use(choices);
-  const std::size_t first = transfers_.size();
+void StepWriter::plan_gathers() {
+  if (data_.gathers_each_use()) return plan_gathers_each_use();
+  std::vector<schedule::Travel>& travels = roles_.front().travels;
+  const std::size_t first = travels.size();
   const bool next_forward = data_.frame.parameters == schedule::ParameterSync::NextForward;
-  for (std::size_t b = 0; b < choices.size(); ++b) {
-    Transfer gather{.what = Transfer::What::Gather,
-                    .choice = &choices[b],
-                    .stream = StreamId{choices[b].stream + 1},
-                    .launch = behind(next_forward ? kBeforeAllOps : update_at_[b])};
-    gather.wait_before = update_behind(next_forward ? kBeforeAllOps : update_at_[b], choices[b], b);
-    for (std::int32_t i = choices[b].begin; next_forward && i < choices[b].end; ++i) {
-      gather.wait_before =
-          std::min(gather.wait_before, data_.sharding->first_reader[static_cast<std::size_t>(i)]);
+  for (std::size_t b = 0; b < choices_.size(); ++b) {
+    const BucketChoice& choice = choices_[b];
+    const std::int32_t update = next_forward ? kBeforeAllOps : update_at_[b];
+    std::int32_t use = update_behind(update, choice, b);
+    for (std::int32_t i = choice.begin; next_forward && i < choice.end; ++i) {
+      use = std::min(use, data_.sharding->first_reader[static_cast<std::size_t>(i)]);
     }
-    transfers_.push_back(gather);
+    schedule::Travel gather{.kind = schedule::Travel::Kind::Gather,
+                            .what = b,
+                            .stream = StreamId{choice.stream + 1},
+                            .wait_before = static_cast<std::size_t>(use)};
+    if (!next_forward) gather.launch_after = update;
+    travels.push_back(gather);
   }
   // In order of need, or of the updates.
-  std::stable_sort(transfers_.begin() + static_cast<std::ptrdiff_t>(first), transfers_.end(),
-                   [&](const Transfer& a, const Transfer& b) {
-                     return next_forward ? a.wait_before < b.wait_before : a.launch < b.launch;
+  std::stable_sort(travels.begin() + static_cast<std::ptrdiff_t>(first), travels.end(),
+                   [](const schedule::Travel& a, const schedule::Travel& b) {
+                     return a.launch_after.value_or(a.wait_before) <
+                            b.launch_after.value_or(b.wait_before);
                    });
 }
 
-// In every micro-step, no earlier than the bucket was released and the gather before it was launched.
-void StepWriter::plan_gathers_each_use(std::span<const BucketChoice> choices) {
+// In every micro-step.
+void StepWriter::plan_gathers_each_use() {
   const std::vector<GatheringStep>& steps = data_.sharding->steps;
-  const std::vector<GatherStop> stops = gathers_of(data_, choices);
-  free_.assign(choices.size(), 0);
-  std::int32_t previous = 0;
+  const std::vector<GatherStop> stops = gathers_of(data_, choices_);
+  wanted_.clear();
   for (const GatheringStep& step : steps) {
     for (const GatherStop& stop : stops) {
-      const BucketChoice& choice = choices[stop.bucket];
+      const BucketChoice& choice = choices_[stop.bucket];
       const Uses uses = uses_of(step, choice, stop.readers);
       const std::int32_t place =
           *(stop.readers == GatherFor::Backward ? choice.gather.backward : choice.gather.forward);
-      const std::int32_t asked = place == 0 ? step.begin : steps.back().same_place(place, step);
-      const std::int32_t launch =
-          std::min(std::max({asked, free_[stop.bucket], previous}), uses.first);
-      previous = launch;
-      free_[stop.bucket] = uses.last + 1;
-      transfers_.push_back({.what = Transfer::What::Gather,
-                            .choice = &choice,
-                            .stream = StreamId{choice.gather.stream + 1},
-                            .launch = behind(launch - 1),
-                            .wait_before = uses.first});
+      wanted_.push_back({.travel = {.kind = schedule::Travel::Kind::Gather,
+                                    .what = stop.bucket,
+                                    .stream = StreamId{choice.gather.stream + 1}},
+                         .asked = static_cast<std::size_t>(
+                             place == 0 ? step.begin : steps.back().same_place(place, step)),
+                         .first = static_cast<std::size_t>(uses.first),
+                         .last = static_cast<std::size_t>(uses.last)});
     }
   }
+  free_.assign(choices_.size(), 0);
+  schedule::place_in_turn(wanted_, free_, roles_.front().travels);
 }
 
 }  // namespace dovetail::search

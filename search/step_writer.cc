@@ -1,5 +1,4 @@
-// The order of what is written is that of schedule/lower/emit.cc, and what a command becomes that of sim/compile.cc;
-// tests/search/step_model_test.cc holds both to the nanosecond.
+// What a command becomes is that of sim/compile.cc; tests/search/step_model_test.cc holds both to the nanosecond.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "search/step_writer.h"
@@ -8,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "schedule/lower/wait.h"
 #include "sim/steady.h"
 
 namespace dovetail::search {
@@ -15,8 +15,6 @@ namespace {
 
 using schedule::BucketMode;
 using schedule::kComputeStream;
-using schedule::WaitPoint;
-using schedule::WaitScope;
 using sim::NodeKind;
 using step::EdgeKind;
 
@@ -93,132 +91,105 @@ bool StepWriter::runs_tell_all() const {
   return data_.launch_gap() == 0 || (roles_.size() == 1 && !graph_.made().graph.contention.empty());
 }
 
-// Where each bucket is launched and waited for, as schedule/lower/launch.cc and schedule/lower/wait.cc place it.
 void StepWriter::plan(std::span<const BucketChoice> choices) {
   step_ = 0;
-  transfers_.clear();
-  for (Role& role : roles_) role.packs.clear();
+  choices_ = choices;
+  steps_.assign(choices.size(),
+                {.scales_before = data_.scales_before, .scales_after = data_.scales_after});
+  for (std::size_t b = 0; b < choices.size(); ++b) {
+    steps_[b].unpacks = choices[b].mode == BucketMode::Copy && !data_.sharding;
+  }
+  for (Role& role : roles_) {
+    role.travels.clear();
+    role.packs.clear();
+  }
   if (data_.sharding) place_updates(choices);
   for (const ReducingStep& step : data_.reducing) {
-    for (Role& role : roles_) role.last_launch = 0;
-    const std::size_t first = transfers_.size();
-    for (const BucketChoice& choice : choices) plan_bucket(step, choice, choices);
-    plan_batches(step, first);
+    for (Role& role : roles_) {
+      role.first = role.travels.size();
+      role.last_launch = 0;
+    }
+    for (std::size_t b = 0; b < choices.size(); ++b) plan_bucket(step, b);
+    for (std::size_t r = 0; r < roles_.size(); ++r) plan_waits(step, r);
   }
-  if (data_.sharding) plan_gathers(choices);
+  if (data_.sharding) plan_gathers();
   plan_messages();
-  for (Role& role : roles_) {
-    role.launches.clear();
-    role.waits.clear();
-    role.batch_waits.clear();
-    std::ranges::stable_sort(
-        role.packs, {}, [](const Pack& pack) { return std::pair(pack.producer, pack.transfer); });
-  }
-  for (std::size_t i = 0; i < transfers_.size(); ++i) {
-    const Transfer& transfer = transfers_[i];
-    Role& role = roles_[static_cast<std::size_t>(transfer.role)];
-    role.launches.push_back(i);
-    if (transfer.what == Transfer::What::Message && !transfer.message->is_waited_for) continue;
-    (transfer.wait_at ? role.batch_waits : role.waits).push_back(i);
-  }
-  for (Role& role : roles_) {
-    std::ranges::stable_sort(role.launches, {},
-                             [this](std::size_t i) { return transfers_[i].launch; });
-    std::ranges::stable_sort(role.waits, {},
-                             [this](std::size_t i) { return transfers_[i].wait_before; });
-    std::ranges::stable_sort(role.batch_waits, {},
-                             [this](std::size_t i) { return *transfers_[i].wait_at; });
-  }
+  for (Role& role : roles_) role.agenda.fill(timetable(role));
 }
 
-void StepWriter::plan_bucket(const ReducingStep& step, const BucketChoice& choice,
-                             std::span<const BucketChoice> choices) {
-  const std::int32_t role = data_.role_of[static_cast<std::size_t>(choice.begin)];
-  const auto r = static_cast<std::size_t>(role);
+void StepWriter::plan_bucket(const ReducingStep& step, std::size_t bucket) {
+  const BucketChoice& choice = choices_[bucket];
+  const auto r = static_cast<std::size_t>(data_.role_of[static_cast<std::size_t>(choice.begin)]);
+  Role& role = roles_[r];
   // In a micro-step that is not the last, and in a pipeline, only one point behind `ready` can be asked for.
   const bool one_point = data_.reducing.size() > 1 || roles_.size() > 1;
   const std::int32_t asked =
       one_point && choice.launch != kWhenReady ? step.backward_end[r] : choice.launch;
-  std::int32_t after = std::max(asked, step.ready[static_cast<std::size_t>(choice.end) - 1]);
-  after = std::max(after, roles_[r].last_launch);
-  Transfer transfer{.choice = &choice, .role = role, .stream = StreamId{choice.stream + 1}};
-  for (std::int32_t i = choice.begin; i < choice.end; ++i) {
-    const auto g = static_cast<std::size_t>(i);
+  const auto begin = static_cast<std::size_t>(choice.begin);
+  const auto end = static_cast<std::size_t>(choice.end);
+  std::int32_t after = std::max({role.last_launch, asked, step.ready[end - 1]});
+  for (std::size_t g = begin; step.is_held && g < end; ++g) {
     after = std::max(after, step.earliest_launch[g]);
-    transfer.wait_before = std::min(transfer.wait_before, step.first_use[g]);
   }
-  roles_[r].last_launch = after;
-  transfer.launch = behind(after);
-  if (data_.sharding) {
-    const auto bucket = static_cast<std::size_t>(&choice - choices.data());
-    transfer.wait_before =
-        std::min(place_of(transfer.wait_before), update_behind(after, choice, bucket));
-  }
-  if (choice.wait == WaitPoint::EndOfBackward && step.after_backward[r] > after) {
-    transfer.wait_before = std::min(transfer.wait_before, step.after_backward[r]);
-  }
-  if (choice.mode == BucketMode::Copy) plan_packs(step, choice, roles_[r].packs);
-  transfers_.push_back(transfer);
+  role.last_launch = after;
+  if (choice.mode == BucketMode::Copy) plan_packs(step, choice, role);
+  role.travels.push_back({.what = bucket,
+                          .stream = StreamId{choice.stream + 1},
+                          .scope = choice.scope,
+                          .launch_after = after});
 }
 
-// One batch at a time: what waits for that waits before the next bucket of another batch is launched, those of the last
-// batch where backward ends.
-void StepWriter::plan_batches(const ReducingStep& step, std::size_t first) {
-  for (std::size_t i = first; i < transfers_.size(); ++i) {
-    Transfer& mine = transfers_[i];
-    if (mine.choice->wait != WaitPoint::BeforeNextBatch) continue;
-    std::size_t next = i + 1;
-    while (next < transfers_.size() && (transfers_[next].role != mine.role ||
-                                        is_same_batch(*mine.choice, *transfers_[next].choice))) {
-      ++next;
-    }
-    if (next < transfers_.size()) {
-      if (transfers_[next].launch < before(mine.wait_before)) mine.wait_at = next;
-      continue;
-    }
-    const std::int32_t after = step.after_backward[static_cast<std::size_t>(mine.role)];
-    if (behind(after) > mine.launch) mine.wait_before = std::min(mine.wait_before, after);
-  }
-}
-
-bool StepWriter::is_same_batch(const BucketChoice& a, const BucketChoice& b) const {
-  if (a.batch || b.batch) return a.batch == b.batch;
-  return a.launch == data_.backward_end_for(a) && b.launch == data_.backward_end_for(b);
-}
-
-// Behind all buckets and gathers at one place.
-void StepWriter::plan_messages() {
-  std::size_t next = 0;
-  for (std::size_t r = 0; r < roles_.size(); ++r) {
-    for (const StepMessage& message : data_.roles[r].messages) {
-      Transfer transfer{.what = Transfer::What::Message,
-                        .message = &message,
-                        .sent = next++,
-                        .role = static_cast<std::int32_t>(r),
-                        .stream = message.stream,
-                        .launch = message.launch,
-                        .wait_before = message.wait_before};
-      if (data_.sharding) {
-        const auto op = static_cast<std::int32_t>(message.launch / 2);
-        transfer.launch = before(place_of(op)) + message.launch % 2;
-        transfer.wait_before = place_of(message.wait_before);
-      }
-      transfers_.push_back(transfer);
-    }
-  }
-  sent_.resize(next);
-}
-
-// Of the transfer that comes next: what one op completes is packed together.
+// Of the travel that comes next: what one op completes is packed together.
 void StepWriter::plan_packs(const ReducingStep& step, const BucketChoice& choice,
-                            std::vector<Pack>& packs) const {
-  const std::size_t mine = packs.size();
+                            Role& role) const {
   for (std::int32_t i = choice.begin; i < choice.end; ++i) {
-    const auto g = static_cast<std::size_t>(i);
-    if (packs.size() == mine || packs.back().producer != step.ready[g]) {
-      packs.push_back({.producer = step.ready[g], .transfer = transfers_.size()});
+    const auto behind = static_cast<std::size_t>(step.ready[static_cast<std::size_t>(i)]);
+    const auto at = static_cast<std::size_t>(i - choice.begin);
+    if (at > 0 && role.packs.back().behind == behind) {
+      ++role.packs.back().last;
+    } else {
+      role.packs.push_back({behind, role.travels.size(), at, at + 1});
     }
-    packs.back().bytes += data_.held(choice, i);
+  }
+}
+
+void StepWriter::plan_waits(const ReducingStep& step, std::size_t index) {
+  Role& role = roles_[index];
+  schedule::place_waits(
+      std::span(role.travels), role.first, static_cast<std::size_t>(step.after_backward[index]),
+      [this](const schedule::Travel& travel) -> schedule::WaitAsk {
+        const BucketChoice& choice = choice_of(travel);
+        const bool last = choice.launch == data_.backward_end_for(choice);
+        return {choice.wait, choice.batch ? choice.batch
+                             : last       ? std::optional(schedule::kBatchAfterBackward)
+                                          : std::nullopt};
+      },
+      [&](const schedule::Travel& travel) {
+        const BucketChoice& choice = choice_of(travel);
+        std::int32_t use = kBehindAllOps;
+        for (auto g = static_cast<std::size_t>(choice.begin);
+             g < static_cast<std::size_t>(choice.end); ++g) {
+          use = std::min(use, step.first_use[g]);
+        }
+        if (!data_.sharding) return static_cast<std::size_t>(use);
+        const auto after = static_cast<std::int32_t>(*travel.launch_after);
+        return std::min(place_of(static_cast<std::size_t>(use)),
+                        static_cast<std::size_t>(update_behind(after, choice, travel.what)));
+      });
+}
+
+void StepWriter::plan_messages() {
+  for (std::size_t r = 0; r < roles_.size(); ++r) {
+    Role& role = roles_[r];
+    for (schedule::Travel message : data_.roles[r].messages) {
+      if (data_.sharding) {
+        message.what = place_of(message.what);
+        message.wait_before = place_of(message.wait_before);
+        if (message.launch_after) message.launch_after = place_of(*message.launch_after);
+      }
+      role.travels.push_back(message);
+    }
+    role.sent.resize(role.travels.size());
   }
 }
 
@@ -350,116 +321,68 @@ void StepWriter::write(std::int32_t steps, Detail detail) {
 
 // Role by role, each as far as it gets before it waits for another one.
 void StepWriter::write_step() {
-  for (Transfer& transfer : transfers_) {
-    transfer.is_done = false;
-    transfer.waited = false;
-  }
   for (role_ = 0; role_ < std::ssize(roles_); ++role_) begin_role();
   for (bool moved = true; moved;) {
     moved = false;
     for (role_ = 0; role_ < std::ssize(roles_); ++role_) {
       Role& role = at();
-      const std::pair before(role.next_op, role.next_wait);
+      const std::size_t before = role.walk.done();
       if (role.ended) continue;
-      role.ended = write_role();
+      role.ended = role.walk.go_on(role.agenda, *this);
       flush();
-      moved = moved || role.ended || before != std::pair(role.next_op, role.next_wait);
+      moved = moved || role.ended || role.walk.done() != before;
     }
   }
   DOVETAIL_CHECK(std::ranges::all_of(roles_, &Role::ended)) << "roles wait for each other";
 }
 
-// What stands before the first op: a message of this step may arrive once the last one is over.
 void StepWriter::begin_role() {
   Role& role = at();
-  role.next_op = role.next_launch = role.next_wait = role.next_pack = 0;
-  role.next_batch_wait = 0;
   role.clock = 0;
   role.ended = role.is_recorded = false;
-  role.last_on.assign(static_cast<std::size_t>(data_.streams), 0);
+  role.done.assign(role.travels.size(), kNotYet);
   // Of several roles another one may have something in flight.
   role.as_one =
       detail_ == Detail::Runs && (roles_.size() == 1 || graph_.made().graph.contention.empty());
-  write_launches(kBeforeAllOps);
-  const std::vector<StreamId>& arriving = data_.roles[static_cast<std::size_t>(role_)].arriving;
-  if (arriving.empty()) return;
-  role.is_recorded = true;
-  role.clock += (1 + std::ssize(arriving)) * data_.costs.host.event.count();
-  for (const StreamId stream : arriving) graph_.follow(role_, stream, kComputeStream);
+  role.walk.begin(timetable(role), *this);
 }
 
-// False where it waits for a message that another role has not sent yet.
-bool StepWriter::write_role() {
-  Role& role = at();
-  while (role.next_op < role.ops.size()) {
-    std::int32_t op = role.ops[role.next_op];
-    write_launches(op - 1);
-    if (!write_waits(op)) return false;
-    const StepOp& what = ops_[static_cast<std::size_t>(op)];
-    if (what.is_message) {
-      write_launches_up_to(before(op));
-      ++role.next_op;
-    } else if (what.own) {
-      write_own(*what.own);
-      ++role.next_op;
-    } else {
-      op = write_run(last_of_run(op));
-    }
-    write_packs(op);
-    write_launches(op);
-  }
-  write_launches(kBehindAllOps);
-  return write_waits(kBehindAllOps);
+void StepWriter::arrive(std::span<const StreamId> streams) {
+  at().is_recorded = true;
+  at().clock += (1 + std::ssize(streams)) * data_.costs.host.event.count();
+  for (const StreamId stream : streams) graph_.follow(role_, stream, kComputeStream);
 }
 
 void StepWriter::write_own(std::int32_t index) {
   flush();
-  at().is_recorded = false;
   const OwnCollective& own = data_.own[static_cast<std::size_t>(index)];
   const sim::Place here = place(kComputeStream, data_.costs.host.collective);
   graph_.add_collective(std::span(&here, 1), own.group, own.cost);
   note_issue(at().clock);
 }
 
-// The last place before something else stands.
-std::int32_t StepWriter::last_of_run(std::int32_t op) const {
-  const Role& role = roles_[static_cast<std::size_t>(role_)];
-  std::int64_t last = kBehindAllOps;
-  if (role.next_launch < role.launches.size()) {
-    last = std::min(last, transfers_[role.launches[role.next_launch]].launch / 2);
-  }
-  if (role.next_pack < role.packs.size()) {
-    last = std::min<std::int64_t>(last, role.packs[role.next_pack].producer);
-  }
-  if (role.next_wait < role.waits.size()) {
-    last = std::min<std::int64_t>(last, transfers_[role.waits[role.next_wait]].wait_before - 1);
-  }
-  return static_cast<std::int32_t>(std::max<std::int64_t>(op, last));
-}
-
-// The role's ops up to this place, or up to one that communicates. Gives the last one.
-std::int32_t StepWriter::write_run(std::int32_t last) {
+void StepWriter::run(std::size_t begin, std::size_t end) {
   Role& role = at();
   const std::size_t lanes = lanes_per_role();
-  role.is_recorded = false;
-  if (role.as_one && role.next_op < role.next_own.size()) {
-    auto end = static_cast<std::size_t>(
-        std::min<std::int64_t>(last + std::int64_t{1}, std::ssize(role.ops)));
-    if (roles_.size() > 1) {
-      end = static_cast<std::size_t>(std::ranges::upper_bound(role.ops, last) - role.ops.begin());
+  while (begin < end) {
+    if (role.as_one && begin < role.next_own.size() && role.next_own[begin] > begin) {
+      const std::size_t until = std::min(end, role.next_own[begin]);
+      role.is_recorded = false;
+      keep_run(begin, until);
+      begin = until;
+      continue;
     }
-    keep_run(std::min(end, role.next_own[role.next_op]));
-    return role.ops[role.next_op - 1];
+    const std::size_t op = role.ops[begin++];
+    const StepOp& what = ops_[op];
+    if (what.is_message) continue;
+    role.is_recorded = false;
+    if (what.own) {
+      write_own(*what.own);
+      continue;
+    }
+    role.clock += what.issue;
+    keep(std::span(work_).subspan(op * lanes, lanes), what.kernel);
   }
-  std::int32_t op = 0;
-  do {
-    op = role.ops[role.next_op++];
-    const auto index = static_cast<std::size_t>(op);
-    role.clock += ops_[index].issue;
-    keep(std::span(work_).subspan(index * lanes, lanes), ops_[index].kernel);
-  } while (role.next_op < role.ops.size() && role.ops[role.next_op] <= last &&
-           !ops_[static_cast<std::size_t>(role.ops[role.next_op])].own);
-  return op;
 }
 
 void StepWriter::keep(std::span<const step::Work> work, models::KernelClass kernel) {
@@ -478,9 +401,8 @@ void StepWriter::keep(std::span<const step::Work> work, models::KernelClass kern
 
 // The next ops up to this one, as one node. When it must start for its hosts is known by the sums, or a little later:
 // then hosts are thought to limit the step, and all of it is written.
-void StepWriter::keep_run(std::size_t end) {
+void StepWriter::keep_run(std::size_t begin, std::size_t end) {
   Role& role = at();
-  const std::size_t begin = role.next_op;
   const std::int64_t first = role.clock + role.issue_sum[begin + 1] - role.issue_sum[begin];
   const std::int64_t latest = first - kept_ns_ + role.late_sum[end] - role.late_sum[begin + 1];
   kept_issued_ = kept_work_.empty() ? latest : std::max(kept_issued_, latest);
@@ -488,7 +410,6 @@ void StepWriter::keep_run(std::size_t end) {
   kept_ns_ += role.work_sum[end] - role.work_sum[begin];
   kept_gaps_ += role.gap_sum[end] - role.gap_sum[begin];
   role.clock += role.issue_sum[end] - role.issue_sum[begin];
-  role.next_op = end;
 }
 
 void StepWriter::flush() {
@@ -514,75 +435,47 @@ void StepWriter::flush() {
   kept_work_.clear();
 }
 
-// False where one waits for what has not been sent yet.
-bool StepWriter::write_waits(std::int32_t op) {
-  Role& role = at();
-  for (; role.next_wait < role.waits.size(); ++role.next_wait) {
-    const std::size_t index = role.waits[role.next_wait];
-    if (transfers_[index].wait_before > op) break;
-    if (!transfers_[index].is_done) return false;
-    write_wait(index);
-  }
-  return true;
-}
-
-void StepWriter::write_packs(std::int32_t op) {
-  Role& role = at();
-  while (role.next_pack < role.packs.size() && role.packs[role.next_pack].producer == op) {
-    write_pass(kComputeStream, data_.costs.copy(Bytes(role.packs[role.next_pack++].bytes),
-                                                data_.gathers_each_use() ? models::CopyKind::Chunk
-                                                                         : models::CopyKind::Any));
-  }
-}
-
-void StepWriter::write_launches_up_to(LaunchPlace place) {
-  Role& role = at();
-  while (role.next_launch < role.launches.size() &&
-         transfers_[role.launches[role.next_launch]].launch <= place) {
-    const std::size_t index = role.launches[role.next_launch++];
-    if (transfers_[index].what == Transfer::What::Message) {
-      write_message(index);
-      continue;
-    }
-    const bool reduces = transfers_[index].what == Transfer::What::Reduce;
-    while (reduces && role.next_batch_wait < role.batch_waits.size() &&
-           *transfers_[role.batch_waits[role.next_batch_wait]].wait_at <= index) {
-      write_wait(role.batch_waits[role.next_batch_wait++]);
-    }
-    write_launch(index);
-  }
-}
-
-void StepWriter::write_launch(std::size_t index) {
-  Transfer& transfer = transfers_[index];
-  const bool reduces = transfer.what == Transfer::What::Reduce;
-  const Price& cost = price(*transfer.choice);
-  if (reduces && data_.scales_before) write_pass(kComputeStream, cost.scale);
-  if (transfer.stream == kComputeStream) return write_inline(transfer, cost);
-  at().clock += 2 * data_.costs.host.event.count();  // a record, and a wait for it
+void StepWriter::open(std::size_t i) {
+  const schedule::Travel& travel = this->travel(i);
   flush();
-  graph_.follow(role_, transfer.stream, kComputeStream);
-  if (const auto enqueue = write_enqueue(NodeKind::Enqueue)) {
-    graph_.wait_for(role_, transfer.stream, *enqueue, EdgeKind::Launch);
-  }
-  const sim::Place here = place(transfer.stream, data_.costs.host.collective);
-  graph_.add_collective(std::span(&here, 1), data_.group, cost.of(transfer.what));
-  note_issue(at().clock);
-  if (reduces && data_.scales_after) write_pass(transfer.stream, cost.scale);
+  if (travel.after_compute) at().clock += 2 * data_.costs.host.event.count();  // record and wait
+  if (travel.kind != schedule::Travel::Kind::Message)
+    return graph_.follow(role_, travel.stream, kComputeStream);
+  Sent& sent = at().sent[i];
+  sent.behind.clear();
+  if (travel.after_compute) sent.behind = graph_.waited_for(role_, kComputeStream);
+}
+
+void StepWriter::close(std::size_t i) {
+  const schedule::Travel& travel = this->travel(i);
   at().clock += data_.costs.host.event.count();
-  note_done(index);
+  if (travel.kind == schedule::Travel::Kind::Message) return meet(i);
+  at().done[i] = graph_.first_waited_for(role_, travel.stream);
 }
 
-// On the compute stream, which needs no events.
-void StepWriter::write_inline(Transfer& transfer, const Price& cost) {
-  flush();
-  at().is_recorded = false;
-  const sim::Place here = place(kComputeStream, data_.costs.host.collective);
-  graph_.add_collective(std::span(&here, 1), data_.group, cost.of(transfer.what));
+void StepWriter::communicate(std::size_t i, schedule::Part /*part*/) {
+  const schedule::Travel& travel = this->travel(i);
+  if (travel.kind == schedule::Travel::Kind::Message) return send(i);
+  const Price& cost = price(choice_of(travel));
+  if (travel.stream == kComputeStream) {
+    flush();
+    at().is_recorded = false;
+  } else if (const auto enqueue = write_enqueue(NodeKind::Enqueue)) {
+    graph_.wait_for(role_, travel.stream, *enqueue, EdgeKind::Launch);
+  }
+  const sim::Place here = place(travel.stream, data_.costs.host.collective);
+  graph_.add_collective(std::span(&here, 1), data_.group,
+                        travel.kind == schedule::Travel::Kind::Gather ? cost.gather : cost.travel);
   note_issue(at().clock);
-  transfer.is_done = true;
-  const bool reduces = transfer.what == Transfer::What::Reduce;
-  if (reduces && data_.scales_after) write_pass(kComputeStream, cost.scale);
+}
+
+void StepWriter::scale(std::size_t i, bool before) {
+  write_pass(before ? kComputeStream : travel(i).stream, price(choice_of(travel(i))).scale);
+}
+
+void StepWriter::follow(std::size_t i, std::size_t other) {
+  at().clock += data_.costs.host.event.count();
+  graph_.wait_for(role_, travel(i).stream, at().done[other], EdgeKind::Event);
 }
 
 // The host's work to hand a transfer over, where that takes time of the compute stream.
@@ -595,78 +488,73 @@ std::optional<std::int32_t> StepWriter::write_enqueue(NodeKind kind) {
   return write_node(kComputeStream, kind, time, models::KernelClass::Other);
 }
 
-void StepWriter::note_done(std::size_t index) {
-  Transfer& transfer = transfers_[index];
-  transfer.is_done = true;
-  transfer.done = graph_.first_waited_for(transfer.role, transfer.stream);
-  roles_[static_cast<std::size_t>(transfer.role)]
-      .last_on[static_cast<std::size_t>(transfer.stream.value)] = index;
+// One side of a message is issued.
+void StepWriter::send(std::size_t i) {
+  Sent& sent = at().sent[i];
+  // Behind a record it opens a launch (schedule/transfers.h).
+  const bool launches = travel(i).after_compute || at().is_recorded;
+  sent.enqueue = write_enqueue(launches ? NodeKind::Enqueue : NodeKind::Call);
+  sent.place = place(travel(i).stream, data_.costs.host.collective);
+  sent.issued = at().clock;
 }
 
-// One side of a message is issued. It travels once all sides are.
-void StepWriter::write_message(std::size_t index) {
-  const Transfer& transfer = transfers_[index];
-  const StepMessage& message = *transfer.message;
-  const std::int64_t event = data_.costs.host.event.count();
-  flush();
-  Sent& sent = sent_[transfer.sent];
-  sent.behind.clear();
-  if (message.after_compute) {
-    at().clock += 2 * event;
-    sent.behind = graph_.waited_for(role_, kComputeStream);
-  }
-  // Behind a record it opens a launch (schedule/transfers.h).
-  const bool launches = message.after_compute || at().is_recorded;
-  sent.enqueue = write_enqueue(launches ? NodeKind::Enqueue : NodeKind::Call);
-  sent.place = place(transfer.stream, data_.costs.host.collective);
-  sent.issued = at().clock;
-  at().clock += event;
-  const OwnCollective& own = data_.own[static_cast<std::size_t>(message.own)];
-  std::vector<std::size_t>& sides = meetings_[static_cast<std::size_t>(own.meeting)];
-  sides.push_back(index);
+// A message travels once all its sides are issued.
+void StepWriter::meet(std::size_t i) {
+  const OwnCollective& own = data_.own[static_cast<std::size_t>(*ops_[travel(i).what].own)];
+  std::vector<Side>& sides = meetings_[static_cast<std::size_t>(own.meeting)];
+  sides.push_back({role_, i});
   if (std::ssize(sides) < data_.meetings[static_cast<std::size_t>(own.meeting)]) return;
-  std::ranges::sort(sides, {}, [this](std::size_t side) { return transfers_[side].role; });
+  std::ranges::sort(sides, {}, &Side::role);
   places_.clear();
   std::int64_t issued = 0;
-  for (const std::size_t side : sides) {
-    const Transfer& each = transfers_[side];
-    const Sent& mine = sent_[each.sent];
+  for (const Side& side : sides) {
+    const Role& role = roles_[static_cast<std::size_t>(side.role)];
+    const StreamId stream = role.travels[side.travel].stream;
+    const Sent& mine = role.sent[side.travel];
     for (const std::int32_t entry : mine.behind) {
-      graph_.wait_for(each.role, each.stream, entry, EdgeKind::Event);
+      graph_.wait_for(side.role, stream, entry, EdgeKind::Event);
     }
-    if (mine.enqueue) graph_.wait_for(each.role, each.stream, *mine.enqueue, EdgeKind::Launch);
+    if (mine.enqueue) graph_.wait_for(side.role, stream, *mine.enqueue, EdgeKind::Launch);
     places_.push_back(mine.place);
     issued = std::max(issued, mine.issued);
   }
   graph_.add_collective(places_, own.group, own.cost);
   note_issue(issued);
-  for (const std::size_t side : sides) note_done(side);
+  for (const Side& side : sides) {
+    Role& role = roles_[static_cast<std::size_t>(side.role)];
+    role.done[side.travel] = graph_.first_waited_for(side.role, role.travels[side.travel].stream);
+  }
   sides.clear();
 }
 
-void StepWriter::write_wait(std::size_t index) {
-  const models::HostModel& host = data_.costs.host;
-  const Transfer& transfer = transfers_[index];
-  const bool whole = transfer.scope() == WaitScope::WholeStream;
-  Transfer& awaited =
-      transfers_[whole ? at().last_on[static_cast<std::size_t>(transfer.stream.value)] : index];
-  if (!awaited.waited && transfer.stream != kComputeStream) {
-    awaited.waited = true;
-    at().is_recorded = false;
-    flush();
-    at().clock += host.event.count();
-    graph_.wait_for(role_, kComputeStream, awaited.done, EdgeKind::Event);
-    if (data_.inline_host() && host.event > Duration{}) {
-      write_node(kComputeStream, NodeKind::WakeUp, host.event, models::KernelClass::Other);
-    }
+void StepWriter::wait(std::size_t i) {
+  const Duration event = data_.costs.host.event;
+  at().is_recorded = false;
+  flush();
+  at().clock += event.count();
+  graph_.wait_for(role_, kComputeStream, at().done[i], EdgeKind::Event);
+  if (data_.inline_host() && event > Duration{}) {
+    write_node(kComputeStream, NodeKind::WakeUp, event, models::KernelClass::Other);
   }
-  if (transfer.what == Transfer::What::Message) return;
-  // Reduced gradients where they are whole; parameters unless they stay in the bucket's memory.
-  const bool copied = transfer.choice->mode == BucketMode::Copy;
-  const bool reduces = transfer.what == Transfer::What::Reduce;
-  const bool unpacks = copied && (!reduces || !data_.sharding);
-  if (!unpacks) return;
-  const std::int64_t payload = data_.payload(*transfer.choice);
+}
+
+void StepWriter::pack(const schedule::Pack& pack) {
+  const BucketChoice& choice = choice_of(travel(pack.travel));
+  std::int64_t bytes = 0;
+  for (std::size_t k = pack.first; k < pack.last; ++k) {
+    bytes += data_.held(choice, choice.begin + static_cast<std::int32_t>(k));
+  }
+  write_pass(kComputeStream,
+             data_.costs.copy(Bytes(bytes), data_.gathers_each_use() ? models::CopyKind::Chunk
+                                                                     : models::CopyKind::Any));
+}
+
+// Reduced gradients where they are whole; parameters unless they stay in the bucket's memory.
+void StepWriter::unpack(std::size_t i) {
+  const BucketChoice& choice = choice_of(travel(i));
+  if (choice.mode != BucketMode::Copy) return;
+  const std::int64_t payload = data_.payload(choice);
+  const bool reduces = travel(i).kind == schedule::Travel::Kind::Bucket;
   write_pass(kComputeStream,
              reduces ? data_.costs.copy(Bytes(payload))
                      : data_.costs.copy(data_.parameters(payload), data_.gathers_each_use()

@@ -1,8 +1,7 @@
 // Writes the StepGraph of a placement, as lowering and compiling it would, and finds its steady step.
 //
-// Lowering writes, for every op, what the compute stream waits for before it, the op, the packs of the gradients
-// that it completes, and the launches behind it. Here the ops are known beforehand, and a placement only says
-// where its waits, packs and launches stand; so one pass over these stops writes the whole graph:
+// The ops are known beforehand, and a placement only says where its buckets and gathers are launched and waited for: its
+// timetable (schedule/timetable.h). The walk of lower over it says what comes next, and one pass writes the whole graph:
 //
 //   ops 0 .. 7   launch behind op 4   |   ops 8 .. 9   wait before op 10   |   op 10
 //
@@ -28,6 +27,8 @@
 #include <vector>
 
 #include "base/units.h"
+#include "schedule/lower/gather.h"
+#include "schedule/lower/walk.h"
 #include "search/step_data.h"
 #include "search/step_model.h"
 #include "sim/command_graph.h"
@@ -52,26 +53,6 @@ class StepWriter {
   // Hosts: nothing starts before its host has issued it.
   enum class Detail { Runs, Ops, Hosts };
 
-  // One collective of one bucket, once per step or once per micro-step, or one side of a message.
-  struct Transfer {
-    enum class What : std::uint8_t { Reduce, Gather, Message } what = What::Reduce;
-    const BucketChoice* choice = nullptr;
-    const StepMessage* message = nullptr;
-    std::size_t sent = 0;  // of a message: index into sent_
-    std::int32_t role = 0;
-    StreamId stream;
-    LaunchPlace launch = 0;
-    std::int32_t wait_before = kBehindAllOps;
-    std::optional<std::size_t> wait_at = {};  // instead: before this transfer is launched
-    // Of the step that is written.
-    bool is_done = false;   // it has travelled
-    std::int32_t done = 0;  // the entry that ends it
-    bool waited = false;    // the compute stream has waited for that
-    [[nodiscard]] schedule::WaitScope scope() const {
-      if (what == What::Message) return message->scope;
-      return what == What::Reduce ? choice->scope : schedule::WaitScope::Event;
-    }
-  };
   // What a bucket of these gradients costs.
   struct Price {
     std::int32_t begin = 0;
@@ -80,19 +61,10 @@ class StepWriter {
     std::int64_t take = 0;
     sim::TransferCost travel = {};
     sim::TransferCost gather = {};
-    [[nodiscard]] const sim::TransferCost& of(Transfer::What what) const {
-      return what == Transfer::What::Reduce ? travel : gather;
-    }
     Duration scale{};  // of the whole bucket before, of a shard of it behind its reduce-scatter
     StepOp update = {};
     std::vector<step::Work> update_work = {};  // on each lane
   };
-  struct Pack {
-    std::int32_t producer = 0;
-    std::size_t transfer = 0;
-    std::int64_t bytes = 0;
-  };
-
   // A side of a message that is issued and waits for the others.
   struct Sent {
     std::vector<std::int32_t> behind;  // entries that it waits for
@@ -100,27 +72,30 @@ class StepWriter {
     sim::Place place;
     std::int64_t issued = 0;
   };
+  static constexpr std::int32_t kNotYet = -1;
   // What the ranks of one stage do, and how far it is written.
   struct Role {
-    std::vector<std::int32_t> ops;
+    std::vector<std::size_t> ops;
     // Of ops that no placement moves: sums over those before each, and the next one that communicates.
     std::vector<std::int64_t> work_sum, issue_sum, gap_sum;
     std::vector<std::int64_t>
         late_sum;  // of what each is issued later, against what it waits for, than the one before
     std::vector<std::size_t> next_own;
-    std::vector<std::size_t> launches, waits;  // of transfers_, in order
-    std::vector<std::size_t> batch_waits;      // ... that are waited for before another launch
-    std::vector<Pack> packs;
+    std::vector<schedule::Travel> travels;
+    std::vector<schedule::Pack> packs;
+    schedule::Agenda agenda;
+    std::size_t first = 0;         // of the travels of a micro-step
     std::int32_t last_launch = 0;  // of its buckets so far
-    std::size_t next_op = 0, next_launch = 0, next_wait = 0, next_pack = 0;
-    std::size_t next_batch_wait = 0;
+    // Of the step that is written.
+    schedule::RoleWalk walk;
+    std::vector<std::int32_t> done;  // of each travel: the entry that ends it, or kNotYet
+    std::vector<Sent> sent;          // of each message, counted as a travel
     bool ended = false;
-    bool is_recorded = false;          // the last that its compute stream was given is a record
-    bool as_one = false;               // ops between two stops are one node
-    std::vector<std::size_t> last_on;  // of each stream: its last transfer so far
-    std::int64_t clock = 0;            // of the host, from the start of the step
-    std::int64_t host_step = 0;        // of the host, for a whole step
-    std::int64_t end = 0;              // of its compute stream, in a step that was played
+    bool is_recorded = false;    // the last that its compute stream was given is a record
+    bool as_one = false;         // ops between two stops are one node
+    std::int64_t clock = 0;      // of the host, from the start of the step
+    std::int64_t host_step = 0;  // of the host, for a whole step
+    std::int64_t end = 0;        // of its compute stream, in a step that was played
   };
   Role& at() { return roles_[static_cast<std::size_t>(role_)]; }
   [[nodiscard]] std::size_t lanes_per_role() const {
@@ -129,25 +104,25 @@ class StepWriter {
 
   void add_up(Role& role) const;
   void plan(std::span<const BucketChoice> choices);
-  void plan_bucket(const ReducingStep& step, const BucketChoice& choice,
-                   std::span<const BucketChoice> choices);
-  void plan_packs(const ReducingStep& step, const BucketChoice& choice,
-                  std::vector<Pack>& packs) const;
-  void plan_batches(const ReducingStep& step, std::size_t first);
-  [[nodiscard]] bool is_same_batch(const BucketChoice& a, const BucketChoice& b) const;
+  void plan_bucket(const ReducingStep& step, std::size_t bucket);
+  void plan_packs(const ReducingStep& step, const BucketChoice& choice, Role& role) const;
+  void plan_waits(const ReducingStep& step, std::size_t role);
   void plan_messages();
+  [[nodiscard]] schedule::RoleTimetable timetable(const Role& role) const {
+    return {role.ops, role.travels, role.packs, steps_};
+  }
   const Price& price(const BucketChoice& choice);
 
   // Of sharded updates. An update of one bucket, which its cut gradients share with others.
   void place_updates(std::span<const BucketChoice> choices);
   void price_update(const BucketChoice& choice, Price& price) const;
   // Where an op of the data stands among the updates.
-  [[nodiscard]] std::int32_t place_of(std::int32_t op) const;
+  [[nodiscard]] std::size_t place_of(std::size_t op) const;
   // The first update of any part of the bucket's gradients behind an op.
   [[nodiscard]] std::int32_t update_behind(std::int32_t op, const BucketChoice& choice,
                                            std::size_t bucket) const;
-  void plan_gathers(std::span<const BucketChoice> choices);
-  void plan_gathers_each_use(std::span<const BucketChoice> choices);
+  void plan_gathers();
+  void plan_gathers_each_use();
 
   std::optional<Duration> from_one_step(Detail detail);
   // Whether ops that are one node are told of as well as one by one: nothing travels beside them, or there are no gaps
@@ -165,20 +140,30 @@ class StepWriter {
   void write(std::int32_t steps, Detail detail);
   void write_step();
   void begin_role();
-  bool write_role();
-  [[nodiscard]] std::int32_t last_of_run(std::int32_t op) const;
-  std::int32_t write_run(std::int32_t last);
   void write_own(std::int32_t index);
-  bool write_waits(std::int32_t op);
-  void write_packs(std::int32_t op);
-  void write_launches(std::int32_t op) { write_launches_up_to(behind(op)); }
-  void write_launches_up_to(LaunchPlace place);
-  void write_launch(std::size_t index);
-  void write_inline(Transfer& transfer, const Price& cost);
-  void write_message(std::size_t index);
+
+  // What the walk asks for (schedule/lower/walk.h), of the role whose turn it is.
+  friend schedule::RoleWalk;
+  void run(std::size_t begin, std::size_t end);
+  void arrive(std::span<const StreamId> streams);
+  void open(std::size_t i);
+  void close(std::size_t i);
+  void communicate(std::size_t i, schedule::Part part);
+  void scale(std::size_t i, bool before);
+  void follow(std::size_t i, std::size_t other);
+  [[nodiscard]] bool is_there(std::size_t i) { return at().done[i] != kNotYet; }
+  void wait(std::size_t i);
+  void pack(const schedule::Pack& pack);
+  void unpack(std::size_t i);
+  static void release(std::size_t /*i*/) {}
+
+  void send(std::size_t i);
+  void meet(std::size_t i);
+  [[nodiscard]] const schedule::Travel& travel(std::size_t i) { return at().travels[i]; }
+  [[nodiscard]] const BucketChoice& choice_of(const schedule::Travel& travel) const {
+    return choices_[travel.what];
+  }
   std::optional<std::int32_t> write_enqueue(sim::NodeKind kind);
-  void note_done(std::size_t index);
-  void write_wait(std::size_t index);
   // A pass over a buffer: a copy or a scale.
   void write_pass(StreamId stream, Duration time);
   std::int32_t write_node(StreamId stream, sim::NodeKind kind, Duration time,
@@ -186,7 +171,7 @@ class StepWriter {
   // What the compute stream does next is kept until something else is to be written: then it becomes one node, or
   // one chain of nodes.
   void keep(std::span<const step::Work> work, models::KernelClass kernel);
-  void keep_run(std::size_t end);
+  void keep_run(std::size_t begin, std::size_t end);
   void flush();
   // Where the next command on this stream stands, once the host has spent this long on it.
   sim::Place place(StreamId stream, Duration issue);
@@ -206,10 +191,14 @@ class StepWriter {
   // The ops with the updates of the placement, as StepData has them.
   std::vector<StepOp> ops_;
   std::vector<step::Work> work_;
-  std::vector<Transfer> transfers_;
+  std::span<const BucketChoice> choices_;
+  std::vector<schedule::BucketSteps> steps_;  // of each choice
   std::vector<Role> roles_;
-  std::vector<Sent> sent_;
-  std::vector<std::vector<std::size_t>> meetings_;  // of each: the sides that are issued
+  struct Side {
+    std::int32_t role = 0;
+    std::size_t travel = 0;
+  };
+  std::vector<std::vector<Side>> meetings_;  // of each: the sides that are issued
 
   // Of sharded updates.
   struct Cut {
@@ -220,9 +209,10 @@ class StepWriter {
   std::vector<std::int32_t> last_update_;  // of each bucket: in Sharding::updates
   std::vector<std::size_t> update_order_;  // of the buckets
   std::vector<std::int32_t> update_at_;    // of each bucket: position in ops_
-  std::vector<std::int32_t> moved_;        // of the ops behind the first update
+  std::vector<std::size_t> moved_;         // of the ops behind the first update
   std::vector<Cut> cuts_;                  // of gradients that several buckets hold
-  std::vector<std::int32_t> free_;         // of each bucket: from where its parameters are released
+  std::vector<schedule::WantedGather> wanted_;
+  std::vector<std::size_t> free_;  // of each bucket: from where it is released
 
   Detail detail_ = Detail::Hosts;
   std::int32_t step_ = 0;

@@ -10,7 +10,7 @@
 //   wait.h      before which op, or which launch, the compute stream waits for it
 //   gather.h    where the parameters of sharded buckets are completed
 //   messages.h  the Program's own communication that leaves the compute stream
-//   emit.h      the commands: one walk over the ops and over all that travels
+//   emit.h      the commands: one walk over the ops and over all that travels (walk.h)
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -33,10 +32,9 @@
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 #include "schedule/scheduled_program.h"
+#include "schedule/timetable.h"
 
 namespace dovetail::schedule::internal {
-
-inline constexpr std::size_t kEnd = std::numeric_limits<std::size_t>::max();  // after the last op
 
 // One Reduction, on the tensor that travels for it: the gradient, or its sum over micro-steps. The
 // debts of one tensor form a list.
@@ -122,32 +120,6 @@ struct Draft {
     return "schedule " + schedule.policy + ": collective " +
            (at == kEnd ? std::to_string(placement.op.value) : program().ops[at].name);
   }
-};
-
-// Something that travels: a bucket (once per step, or once per micro-step), the parameters of a bucket that are
-// gathered, or the message of an op that leaves the compute stream (a send or receive of a pipeline, or what
-// the Schedule places).
-struct Travel {
-  enum class Kind {
-    Bucket,
-    Gather,
-    Message
-  };  // of one place, launched and waited for in this order
-  Kind kind = Kind::Bucket;
-  std::size_t what = 0;  // position in Schedule::buckets, in Draft::gathers, or of the op
-  StreamId stream;       // kComputeStream: inline
-  WaitScope scope = WaitScope::Event;
-  std::int32_t max_ctas = 0;
-  std::int32_t micro_step = 0;  // of a bucket
-  // Issued behind this op; absent: parameters before the first op, a message where its op stands.
-  std::optional<std::size_t> launch_after = std::nullopt;
-  // The compute stream waits before this op; kEnd: after the last one ...
-  std::size_t wait_before = kEnd;
-  // ... or, if given, before the launch of this one of RoleDraft::travels.
-  std::optional<std::size_t> wait_at_launch = std::nullopt;
-  std::size_t release_after = kEnd;  // of gathered parameters; kEnd: never
-  bool receives = false;             // a message of a pipeline
-  bool after_compute = true;         // it starts behind what the compute stream holds so far
 };
 
 // All that touches one of the tensors that travel, in program order.

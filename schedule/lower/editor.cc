@@ -22,7 +22,7 @@
 namespace dovetail::schedule {
 namespace {
 
-constexpr std::int32_t kEnd = std::numeric_limits<std::int32_t>::max();  // where append() inserts
+constexpr std::int32_t kAtEnd = std::numeric_limits<std::int32_t>::max();  // where append() inserts
 constexpr std::size_t kNothing = SIZE_MAX;
 
 template <class IdType>
@@ -89,7 +89,7 @@ void ProgramEditor::insert_one_after(OpId anchor, Op op) {
   insert(node_of(anchor), Side::After, std::span(&op, 1));
 }
 
-void ProgramEditor::append(std::vector<Op> ops) { insert(kEnd, Side::Before, ops); }
+void ProgramEditor::append(std::vector<Op> ops) { insert(kAtEnd, Side::Before, ops); }
 
 void ProgramEditor::insert(Node anchor, Side side, std::span<Op> ops) {
   if (ops.empty()) return;
@@ -255,7 +255,7 @@ void ProgramEditor::write_ops(EditCounts& counts) {
   std::size_t appended = insertions_.size();  // the first insertion at the end
   for (std::size_t i = insertions_.size(); i-- > 0;) {
     const Node anchor = insertions_[i].anchor;
-    (anchor == kEnd ? appended : first_around[static_cast<std::size_t>(anchor)]) = i;
+    (anchor == kAtEnd ? appended : first_around[static_cast<std::size_t>(anchor)]) = i;
   }
   std::vector<Op> ops;
   ops.reserve(nodes - removed_.size());

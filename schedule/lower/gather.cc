@@ -85,8 +85,7 @@ bool serves(GatherFor readers, Phase phase) {
          (readers == GatherFor::Forward) == (phase == Phase::Forward);
 }
 
-// Gathers before each use. Places here count from 0, the start of the step; place p + 1 is behind the
-// op at position p.
+// Gathers before each use.
 class EachUse {
  public:
   EachUse(const Draft& draft, RoleDraft& role)
@@ -106,21 +105,12 @@ class EachUse {
     }
     if (program_.stages > 1) {
       wanted_.insert(wanted_.end(), once_.begin(), once_.end());
-      std::ranges::stable_sort(wanted_, {}, [](const Wanted& wanted) { return wanted.uses.first; });
+      std::ranges::stable_sort(wanted_, {}, &WantedGather::first);
     }
-    for (const Wanted& wanted : wanted_) place(wanted);
+    place_in_turn(wanted_, free_, role_.travels);
   }
 
  private:
-  // One gather of one micro-step; in a pipeline one that serves forward and backward is for all of them.
-  struct Wanted {
-    const ParameterGather* gather = nullptr;
-    std::size_t plan = 0;
-    std::int32_t step = 0;
-    std::size_t begin = 0;  // of the micro-step
-    Uses uses = {};
-  };
-
   // Of each bucket: first and last reader in forward and in backward of each micro-step.
   void find_uses() {
     const auto steps = static_cast<std::size_t>(program_.micro_steps);
@@ -151,45 +141,30 @@ class EachUse {
 
   void want(const ParameterGather& gather, std::int32_t step) {
     const auto at = static_cast<std::size_t>(step);
-    Wanted wanted{.gather = &gather, .plan = plan_of(gather), .step = step, .begin = begin_[at]};
-    if (draft_.gathers[wanted.plan].role != role_.role) return;
-    Uses& uses = wanted.uses;
+    const std::size_t plan = plan_of(gather);
+    if (draft_.gathers[plan].role != role_.role) return;
+    WantedGather wanted{.travel = travel_of(plan, gather)};
     for (const Phase phase : {Phase::Forward, Phase::Backward}) {
-      const Uses& in_phase = uses_[at][2 * wanted.plan + (phase == Phase::Backward ? 1 : 0)];
-      if (!serves(gather.readers, phase) || in_phase.first == kEnd) continue;
-      uses = {std::min(uses.first, in_phase.first), std::max(uses.last, in_phase.last)};
+      const Uses& in_phase = uses_[at][2 * plan + (phase == Phase::Backward ? 1 : 0)];
+      if (serves(gather.readers, phase) && in_phase.first != kEnd)
+        wanted.serve(in_phase.first, in_phase.last);
     }
-    if (uses.first == kEnd) {
+    if (wanted.first == kEnd) {
       throw InputError(draft_.name(gather) + ": no op reads its parameters there");
     }
+    wanted.asked = visit(
+        gather.launch, [&](const LaunchWhenReady&) { return begin_[at]; },
+        [&](const LaunchAfterOp& after) { return behind(gather, after.op, step); },
+        [&](const LaunchAfterBackward&) { return refuse(gather, "after backward"); },
+        [&](const LaunchInBatch&) { return refuse(gather, "in a batch"); });
     if (program_.stages == 1 || gather.readers != GatherFor::ForwardAndBackward) {
       wanted_.push_back(wanted);
       return;
     }
+    // In a pipeline one that serves forward and backward is for all micro-batches.
     const auto [known, is_new] = once_of_.try_emplace(&gather, once_.size());
     if (is_new) return once_.push_back(wanted);
-    Uses& all = once_[known->second].uses;
-    all = {std::min(all.first, uses.first), std::max(all.last, uses.last)};
-  }
-
-  void place(const Wanted& wanted) {
-    const ParameterGather& gather = *wanted.gather;
-    const Uses& uses = wanted.uses;
-    const std::size_t asked = visit(
-        gather.launch, [&](const LaunchWhenReady&) { return wanted.begin; },
-        [&](const LaunchAfterOp& after) { return behind(gather, after.op, wanted.step); },
-        [&](const LaunchAfterBackward&) { return refuse(gather, "after backward"); },
-        [&](const LaunchInBatch&) { return refuse(gather, "in a batch"); });
-    // A launch behind its reader would be no gather for it: the latest place is before it.
-    const std::size_t launch =
-        std::min(std::max({asked, free_[wanted.plan], previous_}), uses.first);
-    previous_ = launch;
-    free_[wanted.plan] = uses.last + 1;
-    Travel travel = travel_of(wanted.plan, gather);
-    if (launch > 0) travel.launch_after = launch - 1;
-    travel.wait_before = uses.first;
-    travel.release_after = uses.last;
-    role_.travels.push_back(travel);
+    once_[known->second].serve(wanted.first, wanted.last);
   }
 
   // The place behind the op, or behind what it is in this micro-step; of a pipeline's ops the optimizer's are in the last one only.
@@ -212,11 +187,10 @@ class EachUse {
   IdTable<BucketId, std::int32_t> plan_of_{-1};  // the same
   std::vector<std::vector<Uses>> uses_;          // [micro-step][plan, forward or backward]
   std::vector<std::size_t> begin_;               // of each micro-step
-  std::vector<Wanted> wanted_;                   // in the order in which they are placed
-  std::vector<Wanted> once_;                     // in a pipeline: for all micro-batches
+  std::vector<WantedGather> wanted_;             // in the order in which they are placed
+  std::vector<WantedGather> once_;               // in a pipeline: for all micro-batches
   std::unordered_map<const ParameterGather*, std::size_t> once_of_;  // positions there
   std::vector<std::size_t> free_;  // of each bucket: from where it is released
-  std::size_t previous_ = 0;
 };
 
 // Of the frozen blocks.
@@ -388,6 +362,30 @@ void lay_out_parameters(Draft& draft, const std::vector<ShardedBucket>& sharded)
   }
   FrozenLayout(draft).run();
 }
+
+}  // namespace dovetail::schedule::internal
+
+namespace dovetail::schedule {
+
+// A launch behind its reader would be no gather for it: the latest place is before it.
+void place_in_turn(std::span<const WantedGather> wanted, std::vector<std::size_t>& free,
+                   std::vector<Travel>& travels) {
+  std::size_t previous = 0;
+  for (const WantedGather& gather : wanted) {
+    std::size_t& released = free[gather.travel.what];
+    const std::size_t launch = std::min(std::max({gather.asked, released, previous}), gather.first);
+    previous = launch;
+    released = gather.last + 1;
+    Travel& travel = travels.emplace_back(gather.travel);
+    if (launch > 0) travel.launch_after = launch - 1;
+    travel.wait_before = gather.first;
+    travel.release_after = gather.last;
+  }
+}
+
+}  // namespace dovetail::schedule
+
+namespace dovetail::schedule::internal {
 
 void place_gathers(const Draft& draft, RoleDraft& role) {
   const ParameterSync sync = draft.schedule.parameters;

@@ -18,10 +18,34 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <vector>
 
 #include "schedule/lower/draft.h"
 #include "schedule/lower/rewrite/shard.h"
+
+namespace dovetail::schedule {
+
+// A gather before the ops of one micro-step that read its parameters. Its places count from 0, the start of the step; place
+// p + 1 is behind the op at position p.
+struct WantedGather {
+  Travel travel = {};
+  std::size_t asked = 0;               // where it is to be launched
+  std::size_t first = kEnd, last = 0;  // readers
+
+  void serve(std::size_t from, std::size_t to) {
+    first = first < from ? first : from;
+    last = last > to ? last : to;
+  }
+};
+
+// Puts them behind `travels`: none before the one in front of it, none before its parameters are released, none behind its
+// first reader. `free`: memory, for each Travel::what.
+void place_in_turn(std::span<const WantedGather> wanted, std::vector<std::size_t>& free,
+                   std::vector<Travel>& travels);
+
+}  // namespace dovetail::schedule
 
 namespace dovetail::schedule::internal {
 

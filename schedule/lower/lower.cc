@@ -52,7 +52,7 @@ Lowered lower(Program program, const Schedule& schedule) {
   draft.tell(LoweringPass::Launch, launch_report(roles));
   draft.tell(LoweringPass::Wait, wait_report(draft));
   draft.tell(LoweringPass::Gather, gather_report(draft));
-  draft.tell(LoweringPass::Messages, message_report(draft, roles));
+  draft.tell(LoweringPass::Messages, message_report(roles));
   for (const RoleDraft& role : roles) draft.out.roles.push_back(emit(next(), role));
   link_transfers(draft.out);
   draft.tell(LoweringPass::Emit, counted(std::int64_t{draft.next_command}, "command") + " on " +

@@ -117,6 +117,7 @@ class Messages {
     const Channel channel = channel_of(draft_, *work_of(op));
     Travel message{
         .kind = Travel::Kind::Message, .what = i, .stream = stream_between(draft_, channel)};
+    message.between_stages = true;
     message.receives = channel.to == role_.role;
     message.after_compute = !message.receives || std::ranges::any_of(op.writes, [&](TensorId id) {
       return touched_.at(id) != kEnd;
@@ -218,7 +219,7 @@ class Messages {
 
 void place_messages(Draft& draft, RoleDraft& role) { Messages(draft, role).run(); }
 
-std::string message_report(const Draft& draft, const std::vector<RoleDraft>& roles) {
+std::string message_report(const std::vector<RoleDraft>& roles) {
   std::size_t sends = 0;
   std::size_t collectives = 0;
   std::set<StreamId> send_streams;
@@ -226,7 +227,7 @@ std::string message_report(const Draft& draft, const std::vector<RoleDraft>& rol
   for (const RoleDraft& role : roles) {
     for (const Travel& message : role.travels) {
       if (message.kind != Travel::Kind::Message) continue;
-      const bool paired = draft.program().stages > 1 && is_send(draft.program().ops[message.what]);
+      const bool paired = message.between_stages;
       if (!paired) ++collectives;
       if (paired && !message.receives) ++sends;
       (paired ? send_streams : streams).insert(message.stream);

@@ -27,6 +27,6 @@ namespace dovetail::schedule::internal {
 void place_messages(Draft& draft, RoleDraft& role);
 
 // "14 sends on 6 streams"; empty without any.
-std::string message_report(const Draft& draft, const std::vector<RoleDraft>& roles);
+std::string message_report(const std::vector<RoleDraft>& roles);
 
 }  // namespace dovetail::schedule::internal

@@ -28,46 +28,24 @@ std::size_t first_use(const Draft& draft, const RoleDraft& role, const Travel& t
   return first;
 }
 
-bool same_batch(const Bucket& a, const Bucket& b) {
-  const auto* in_a = std::get_if<LaunchInBatch>(&a.launch);
-  const auto* in_b = std::get_if<LaunchInBatch>(&b.launch);
-  if (in_a != nullptr && in_b != nullptr) return in_a->batch == in_b->batch;
-  return std::holds_alternative<LaunchAfterBackward>(a.launch) &&
-         std::holds_alternative<LaunchAfterBackward>(b.launch);
-}
-
-// The first bucket behind this one, in its micro-step, that is not of its batch.
-std::optional<std::size_t> next_batch(const Draft& draft, const RoleDraft& role,
-                                      std::size_t index) {
-  const Travel& mine = role.travels[index];
-  for (std::size_t i = index + 1; i < role.travels.size(); ++i) {
-    const Travel& other = role.travels[i];
-    if (other.micro_step != mine.micro_step) return std::nullopt;
-    if (!same_batch(draft.schedule.buckets[mine.what], draft.schedule.buckets[other.what])) {
-      return i;
-    }
-  }
-  return std::nullopt;
+WaitAsk ask_of(const Bucket& bucket) {
+  const auto* batch = std::get_if<LaunchInBatch>(&bucket.launch);
+  if (batch != nullptr) return {bucket.wait, batch->batch};
+  const bool last = std::holds_alternative<LaunchAfterBackward>(bucket.launch);
+  return {bucket.wait, last ? std::optional(kBatchAfterBackward) : std::nullopt};
 }
 
 }  // namespace
 
 void place_waits(const Draft& draft, RoleDraft& role) {
-  for (std::size_t i = 0; i < role.travels.size(); ++i) {
-    Travel& travel = role.travels[i];
-    const std::size_t use = first_use(draft, role, travel);
-    travel.wait_before = use;
-    const WaitPoint point = draft.schedule.buckets[travel.what].wait;
-    if (point == WaitPoint::FirstUse) continue;
-    if (point == WaitPoint::BeforeNextBatch) {
-      if (const auto next = next_batch(draft, role, i)) {
-        if (*role.travels[*next].launch_after < use) travel.wait_at_launch = next;
-        continue;
-      }
-    }
-    const std::size_t after = role.after_backward[static_cast<std::size_t>(travel.micro_step)];
-    // A bucket may be launched behind backward, too late to be waited for there.
-    if (after > *travel.launch_after) travel.wait_before = std::min(use, after);
+  const auto step_of = [&](std::size_t i) { return role.travels[i].micro_step; };
+  for (std::size_t first = 0, end = 0; first < role.travels.size(); first = end) {
+    while (end < role.travels.size() && step_of(end) == step_of(first)) ++end;
+    place_waits(
+        std::span(role.travels).first(end), first,
+        role.after_backward[static_cast<std::size_t>(step_of(first))],
+        [&](const Travel& travel) { return ask_of(draft.schedule.buckets[travel.what]); },
+        [&](const Travel& travel) { return first_use(draft, role, travel); });
   }
 }
 
