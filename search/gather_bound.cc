@@ -88,9 +88,9 @@ TravelKnots travel_knots(const StepData& data, const Cost& cost) {
   std::map<int, TravelKnot> found;
   for (std::int32_t end = 1; end <= data.count(); ++end) {
     throw_if_interrupted();
-    const std::int32_t role = data.role_of[static_cast<std::size_t>(end) - 1];
+    const std::int32_t kind = data.kind_of[static_cast<std::size_t>(end) - 1];
     for (std::int32_t begin = end; begin-- > 0;) {
-      if (data.role_of[static_cast<std::size_t>(begin)] != role) break;
+      if (data.kind_of[static_cast<std::size_t>(begin)] != kind) break;
       const BucketChoice choice{.begin = begin, .end = end};
       const sim::TransferCost price = cost(choice);
       const auto bytes = static_cast<double>(data.payload(choice));
@@ -205,7 +205,7 @@ std::vector<double> least_updates(const StepData& data, std::size_t lane) {
 
 std::int64_t most_gathered(const StepData& data, std::span<const BucketChoice> choices) {
   const auto of_gradients = [&](Bytes bytes) {
-    return bytes.count() / data.sharding->element * data.element;
+    return bytes.count() / data.kinds.front().parameter * data.kinds.front().element;
   };
   if (data.frame.gather_limit.bytes > Bytes(0)) return of_gradients(data.frame.gather_limit.bytes);
   struct Held {
@@ -400,8 +400,8 @@ class GatherPhases {
     return std::max(0.0, as_ns(data_.costs.copy(whole, kind)) - static_cast<double>(data_.count()));
   }
   [[nodiscard]] double unpack(double bytes) const {
-    const double scale =
-        static_cast<double>(data_.sharding->element) / static_cast<double>(data_.element);
+    const double scale = static_cast<double>(data_.kinds.front().parameter) /
+                         static_cast<double>(data_.kinds.front().element);
     return copy(bytes * scale, models::CopyKind::Split);
   }
 

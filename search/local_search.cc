@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -69,9 +70,16 @@ class Climb {
     return regroups_ && (merge(b) || move_border(b) || split(b));
   }
 
-  [[nodiscard]] bool adjacent(std::size_t b) const {
-    return b + 1 < current_.size() && current_[b].end == current_[b + 1].begin &&
-           model_.stage(current_[b].begin) == model_.stage(current_[b + 1].begin);
+  // The bucket of the same kind whose gradients follow; mostly the next one.
+  [[nodiscard]] std::optional<std::size_t> next_to(std::size_t b) const {
+    const std::int32_t end = current_[b].end;
+    if (end == model_.gradients() || model_.kind(current_[b].begin) != model_.kind(end))
+      return std::nullopt;
+    const auto from = current_.begin() + static_cast<std::ptrdiff_t>(b) + 1;
+    const auto next = std::find_if(from, current_.end(),
+                                   [&](const BucketChoice& other) { return other.begin == end; });
+    if (next == current_.end()) return std::nullopt;
+    return static_cast<std::size_t>(next - current_.begin());
   }
 
   enum class Accepts { Shorter, Equal };
@@ -94,22 +102,25 @@ class Climb {
   }
 
   bool merge(std::size_t b) {
-    if (!adjacent(b)) return false;
+    const std::optional<std::size_t> next = next_to(b);
+    if (!next) return false;
     trial_ = current_;
-    trial_[b].end = trial_[b + 1].end;
+    trial_[b].end = trial_[*next].end;
     trial_[b].launch = kWhenReady;
-    trial_.erase(trial_.begin() + static_cast<std::ptrdiff_t>(b) + 1);
+    trial_[*next] = trial_[b];
+    trial_.erase(trial_.begin() + static_cast<std::ptrdiff_t>(b));
     return accept(Accepts::Equal);
   }
 
   bool move_border(std::size_t b) {
-    if (!adjacent(b)) return false;
+    const std::optional<std::size_t> next = next_to(b);
+    if (!next) return false;
     for (const std::int32_t distance : kDistances) {
       for (const std::int32_t by : {-distance, distance}) {
         const std::int32_t border = current_[b].end + by;
-        if (border <= current_[b].begin || border >= current_[b + 1].end) continue;
+        if (border <= current_[b].begin || border >= current_[*next].end) continue;
         trial_ = current_;
-        trial_[b].end = trial_[b + 1].begin = border;
+        trial_[b].end = trial_[*next].begin = border;
         if (accept(Accepts::Shorter)) return true;
       }
     }
@@ -164,14 +175,14 @@ class Climb {
 
 namespace {
 
-// Whether they are buckets of one stage in gradient order.
+// Whether they are buckets of one kind in gradient order.
 bool can_recount(const StepModel& model, const Choices& choices) {
   std::int32_t next = 0;
   for (const BucketChoice& choice : choices) {
     if (choice.begin != next || choice.skip > 0 || choice.take > 0 || choice.batch) return false;
     next = choice.end;
   }
-  return model.stage(0) == model.stage(model.gradients() - 1) && next == model.gradients();
+  return model.kind(0) == model.kind(model.gradients() - 1) && next == model.gradients();
 }
 
 std::vector<std::size_t> ends_of(const Choices& choices) {

@@ -428,8 +428,10 @@ sim::StepSummary Planner::evaluate(const schedule::Schedule& schedule) {
 Planner::Evaluator* Planner::evaluator_of(const schedule::Schedule& schedule, Wanted wanted) {
   schedule::Bucket like;
   like.collective = schedule.buckets.front().collective;
-  like.group = schedule.buckets.front().group;
-  like.replicas = schedule.buckets.front().replicas;
+  // Of several kinds of gradients some may have none.
+  for (const schedule::Bucket& bucket : schedule.buckets) {
+    if (!like.replicas) like.replicas = bucket.replicas;
+  }
   like.pad_to = schedule.buckets.front().pad_to;
   like.align_to = schedule.buckets.front().align_to;
   like.max_ctas = schedule.buckets.front().max_ctas;
@@ -496,6 +498,7 @@ struct Planner::Search {
   std::vector<Duration> ready = {};  // of the best, unless there is an evaluator
   std::map<std::vector<std::size_t>, std::int64_t> tried = {};
 
+  // In the order in which schedule::partition launches them.
   [[nodiscard]] Choices choices(const std::vector<std::size_t>& of) const {
     Choices all;
     std::int32_t begin = 0;
@@ -503,6 +506,11 @@ struct Planner::Search {
       all.push_back(like);
       all.back().begin = begin;
       all.back().end = begin = static_cast<std::int32_t>(end);
+    }
+    if (kinds.ends.size() > 1) {
+      std::ranges::stable_sort(all, {}, [this](const BucketChoice& choice) {
+        return kinds.gradients[static_cast<std::size_t>(choice.end) - 1].producer_index;
+      });
     }
     return all;
   }

@@ -46,15 +46,16 @@ constexpr double kAhead = 0.97;
 
 double ns(Duration duration) { return static_cast<double>(duration.count()); }
 
-// Buckets of each role in gradient order, whole gradients, on one stream.
+// Buckets of each role, whose gradients are of one kind, in gradient order, whole gradients, on one stream.
 bool is_in_line(const StepData& data, std::span<const BucketChoice> choices) {
-  std::vector<std::int32_t> next(data.roles.size(), -1);
+  if (data.kinds.size() != data.roles.size()) return false;
+  std::vector<std::int32_t> next(data.kinds.size(), -1);
   for (const BucketChoice& choice : choices) {
-    const std::int32_t role = data.role_of[static_cast<std::size_t>(choice.begin)];
-    std::int32_t& begin = next[static_cast<std::size_t>(role)];
+    const std::int32_t kind = data.kind_of[static_cast<std::size_t>(choice.begin)];
+    std::int32_t& begin = next[static_cast<std::size_t>(kind)];
     if (begin < 0) {
       begin =
-          static_cast<std::int32_t>(std::ranges::find(data.role_of, role) - data.role_of.begin());
+          static_cast<std::int32_t>(std::ranges::find(data.kind_of, kind) - data.kind_of.begin());
     }
     if (choice.begin != begin || choice.stream != choices.front().stream || choice.skip > 0 ||
         choice.take > 0) {
@@ -114,7 +115,8 @@ class StepProblem {
   [[nodiscard]] bool is_exact() const {
     const models::Contention contention = data_.costs.contention(Rank{0});
     return lanes() == 1 && !data_.sharding && data_.reducing.size() == 1 && !data_.inline_host() &&
-           !kind_.is_inline && !data_.scales_before && !data_.scales_after && data_.own.empty() &&
+           !kind_.is_inline && !data_.kinds.front().scales_before &&
+           !data_.kinds.front().scales_after && data_.own.empty() &&
            std::ranges::all_of(kAllOf<models::KernelClass>,
                                [&](models::KernelClass kernel) {
                                  return contention.collective_slowdown_beside(kernel) <= 1;
@@ -250,7 +252,7 @@ Duration relaxed_step(const StepData& data, const models::LinearPiece& line, boo
                      .launch_gap = Duration(data.launch_gap())};
   free.costs.contention_by_class.clear();
   free.costs.links.clear();
-  free.scales_before = free.scales_after = false;
+  for (GradientKind& kind : free.kinds) kind.scales_before = kind.scales_after = false;
   for (StepOp& op : free.ops) op.issue = 0;
   for (OwnCollective& own : free.own) {
     models::CollectiveTime& time = own.cost.time;
@@ -311,7 +313,7 @@ std::string kind_text(const StepData& data, const BoundKind& kind) {
     text = "whole gradients in consecutive buckets, copied and waited for at the end of backward,";
   }
   if (data.gathers_each_use()) {
-    text += ", with at most " + to_string(data.parameters(kind.most_gathered)) +
+    text += ", with at most " + to_string(data.kinds.front().parameters(kind.most_gathered)) +
             " of parameters gathered at a time";
     text += kind.reshards ? "," : " and kept for backward,";
     return text + (kind.shares_stream ? " on one stream" : " on one stream beside the gathers'");
@@ -330,6 +332,7 @@ std::optional<BoundKind> StepModel::bound_kind(std::span<const BucketChoice> cho
   const StepData& data = *data_;
   constexpr std::size_t kMostGradients = 1500;  // the bound grows with their square
   if (data.gradients.size() > kMostGradients || !is_in_line(data, choices)) return std::nullopt;
+  if (data.sharding && (data.roles.size() > 1 || data.kinds.front().replicas)) return std::nullopt;
   const auto all = [&](const auto& is_so) { return std::ranges::all_of(choices, is_so); };
   const auto is_copied = [](const BucketChoice& choice) { return choice.mode == BucketMode::Copy; };
   BoundKind kind{.is_inline = choices.front().stream == kInline};

@@ -47,9 +47,29 @@ struct StepRole {
   std::vector<schedule::Travel> messages;  // in the order in which they are issued
 };
 
+// Gradients of which any that follow each other may share a bucket.
+struct GradientKind {
+  std::int32_t role = 0;
+  schedule::ProcessGroup group;
+  std::optional<schedule::ProcessGroup> replicas = std::nullopt;  // of shards
+  std::int64_t element = 1;                                       // bytes of one of a gradient,
+  std::int64_t parameter = 1;  // and where updates are sharded of its parameter
+  std::int64_t spacing = 1;    // bytes: gradients begin at multiples of it in a bucket
+  bool scales_before = false, scales_after = false;
+
+  [[nodiscard]] std::int64_t spaced(std::int64_t size) const {
+    return (size + spacing - 1) / spacing * spacing;
+  }
+  // Of gradients of this size.
+  [[nodiscard]] Bytes parameters(std::int64_t size) const {
+    return Bytes(size / element * parameter);
+  }
+};
+
 // A micro-step in which gradients are reduced: each of them, or the last one.
 struct ReducingStep {
-  std::vector<std::int32_t> ready;            // of each gradient: the op that completes it; rising
+  std::vector<std::int32_t>
+      ready;  // of each gradient: the op that completes it; rising in each kind
   std::vector<std::int32_t> first_use;        // ... the first op behind backward that touches it
   std::vector<std::int32_t> earliest_launch;  // ... behind this op
   bool is_held = false;                       // some of these are behind the first op
@@ -92,8 +112,7 @@ struct Sharding {
   std::vector<CutUpdate> updates;          // in order
   std::vector<std::int32_t> update_of;     // of each gradient
   std::vector<std::int32_t> first_reader;  // of each gradient's parameter; kBehindAllOps: none
-  std::int64_t element = 1;          // bytes of one of a parameter, as `element` of a gradient
-  std::vector<GatheringStep> steps;  // ParameterSync::EachUse; else empty
+  std::vector<GatheringStep> steps;        // ParameterSync::EachUse; else empty
 };
 
 struct StepData {
@@ -102,9 +121,6 @@ struct StepData {
   schedule::Bucket bucket;   // what all buckets have in common
   // Streams, ranks and the rewritten Program; its commands are not kept.
   schedule::ScheduledProgram program;
-  schedule::ProcessGroup group;
-  bool scales_before = false;
-  bool scales_after = false;
 
   std::vector<StepOp> ops;
   std::vector<OpId> ids;         // of each op
@@ -114,11 +130,10 @@ struct StepData {
   std::vector<StepRole> roles;
   std::int32_t streams = 1 + kMostStreams;  // those of sends come last
 
-  std::vector<TensorId> gradients;                         // in ready order
+  std::vector<TensorId> gradients;                         // kind by kind, in ready order
   schedule::IdTable<TensorId, std::int32_t> position{-1};  // of a gradient among them
-  std::vector<std::int32_t> role_of;                       // of each gradient
-  std::int64_t element = 1;                                // bytes of one
-  std::int64_t spacing = 1;              // bytes: gradients begin at multiples of it in a bucket
+  std::vector<GradientKind> kinds;
+  std::vector<std::int32_t> kind_of;     // of each gradient
   std::vector<std::int64_t> bytes;       // of each gradient
   std::vector<std::int64_t> bytes_sum;   // of those before it, one more in all
   std::vector<std::int64_t> spaced_sum;  // the same, each with the space behind it
@@ -128,29 +143,35 @@ struct StepData {
   std::optional<models::LinearPiece> relaxed;
 
   [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(gradients.size()); }
-  [[nodiscard]] std::int64_t spaced(std::int64_t size) const {
-    return (size + spacing - 1) / spacing * spacing;
+  [[nodiscard]] const GradientKind& kind(std::int32_t gradient) const {
+    return kinds[static_cast<std::size_t>(kind_of[static_cast<std::size_t>(gradient)])];
+  }
+  [[nodiscard]] const GradientKind& kind(const BucketChoice& choice) const {
+    return kind(choice.begin);
   }
   // Bytes of one gradient that the bucket holds.
   [[nodiscard]] std::int64_t held(const BucketChoice& choice, std::int32_t gradient) const;
-  // Of all of them, and with the space between them.
-  [[nodiscard]] std::int64_t payload(const BucketChoice& choice) const;
+  // Of some that follow each other; of all of them, and with the space between them.
+  [[nodiscard]] std::int64_t held(const BucketChoice& choice, std::int32_t begin,
+                                  std::int32_t end) const;
+  [[nodiscard]] std::int64_t payload(const BucketChoice& choice) const {
+    return held(choice, choice.begin, choice.end);
+  }
   [[nodiscard]] std::int64_t extent(const BucketChoice& choice) const;
   // What travels, with the padding behind it, and what that costs.
   [[nodiscard]] Bytes size(const BucketChoice& choice) const;
   [[nodiscard]] sim::TransferCost travel(const BucketChoice& choice) const;
+  // Of the shard of it that a rank holds, over its replicas. REQUIRES: there are some.
+  [[nodiscard]] sim::TransferCost replicate(const BucketChoice& choice) const;
   // The gather of its parameters, and what one rank does to update them, as an op of its own. REQUIRES: sharding.
   [[nodiscard]] sim::TransferCost gather(const BucketChoice& choice) const;
   [[nodiscard]] schedule::Op update_of(const BucketChoice& choice) const;
-  [[nodiscard]] std::int64_t shards() const { return sharding ? group.size() : 1; }
-  // Of gradients of this size. REQUIRES: sharding.
-  [[nodiscard]] Bytes parameters(std::int64_t size) const {
-    return Bytes(size / element * sharding->element);
+  [[nodiscard]] std::int64_t shards(const GradientKind& kind) const {
+    return sharding ? kind.group.size() : 1;
   }
   // The end of backward in the bucket's role.
   [[nodiscard]] std::int32_t backward_end_for(const BucketChoice& choice) const {
-    const std::int32_t role = role_of[static_cast<std::size_t>(choice.begin)];
-    return reducing.back().backward_end[static_cast<std::size_t>(role)];
+    return reducing.back().backward_end[static_cast<std::size_t>(kind(choice).role)];
   }
   // Parameters are gathered before each use.
   [[nodiscard]] bool gathers_each_use() const { return sharding && !sharding->steps.empty(); }

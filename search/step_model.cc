@@ -48,8 +48,8 @@ sim::StepSummary StepModel::summary(std::span<const BucketChoice> choices,
 }
 
 std::int32_t StepModel::gradients() const { return data_->count(); }
-std::int32_t StepModel::stage(std::int32_t gradient) const {
-  return data_->role_of[static_cast<std::size_t>(gradient)];
+std::int32_t StepModel::kind(std::int32_t gradient) const {
+  return data_->kind_of[static_cast<std::size_t>(gradient)];
 }
 std::int32_t StepModel::ready(std::int32_t gradient) const {
   return data_->reducing.back().ready[static_cast<std::size_t>(gradient)];
@@ -71,9 +71,11 @@ Schedule StepModel::schedule_of(std::span<const BucketChoice> choices) const {
       const std::int64_t held = data_->held(choice, i);
       if (held == data_->bytes[static_cast<std::size_t>(i)]) continue;
       slice.first = i == choice.begin ? choice.skip : 0;
-      slice.count = held / data_->element;
+      slice.count = held / data_->kind(choice).element;
     }
-    bucket.group = data_->group.id;
+    const GradientKind& kind = data_->kind(choice);
+    bucket.group = kind.group.id;
+    if (kind.replicas) bucket.replicas = kind.replicas->id;
     bucket.mode = choice.mode;
     bucket.stream = schedule::InlineStream{};
     if (choice.stream != kInline) bucket.stream = schedule::CommStream{choice.stream};
@@ -121,8 +123,8 @@ bool take_range(const StepData& data, const Bucket& bucket, std::vector<std::int
   for (const schedule::Slice& slice : bucket.gradients) {
     if (data.position.at(slice.tensor) != choice.end) return false;
     const auto g = static_cast<std::size_t>(choice.end++);
-    if (data.role_of[g] != data.role_of[static_cast<std::size_t>(choice.begin)]) return false;
-    const std::int64_t all = data.bytes[g] / data.element;
+    if (data.kind_of[g] != data.kind_of[static_cast<std::size_t>(choice.begin)]) return false;
+    const std::int64_t all = data.bytes[g] / data.kind(choice).element;
     const std::int64_t count = slice.count > 0 ? slice.count : all - slice.first;
     const bool is_last = &slice == &bucket.gradients.back();
     if (slice.first != taken[g] || count < 1 || slice.first + count > all) return false;
@@ -145,9 +147,14 @@ bool same_frame(const StepData& data, const Schedule& schedule, const Bucket& bu
   return schedule.collectives == data.frame.collectives && schedule.frozen == data.frame.frozen &&
          schedule.pipeline == data.frame.pipeline && schedule.scale == data.frame.scale &&
          schedule.merge == data.frame.merge && schedule.parameters == data.frame.parameters &&
-         bucket.collective == frame.collective && !bucket.replicas &&
-         bucket.group == data.group.id && bucket.pad_to == frame.pad_to &&
+         bucket.collective == frame.collective && bucket.pad_to == frame.pad_to &&
          bucket.align_to == frame.align_to && bucket.max_ctas == frame.max_ctas;
+}
+
+bool same_groups(const GradientKind& kind, const Bucket& bucket) {
+  const bool replicated = bucket.replicas.has_value() == kind.replicas.has_value() &&
+                          (!bucket.replicas || *bucket.replicas == kind.replicas->id);
+  return bucket.group == kind.group.id && replicated;
 }
 
 // Of launch points that are not batches; nothing for an op behind backward, or an unknown one.
@@ -217,7 +224,8 @@ std::optional<Choices> StepModel::choices_of(const Schedule& schedule) const {
     const bool in_batch = std::holds_alternative<schedule::LaunchInBatch>(bucket.launch);
     if (!same_frame(data, schedule, bucket) ||
         (comm != nullptr && (comm->index < 0 || comm->index >= kMostStreams)) ||
-        (in_batch && !delays()) || !take_range(data, bucket, taken, choice)) {
+        (in_batch && !delays()) || !take_range(data, bucket, taken, choice) ||
+        !same_groups(data.kind(choice), bucket)) {
       return std::nullopt;
     }
     choice.stream = comm == nullptr ? kInline : comm->index;
@@ -231,7 +239,8 @@ std::optional<Choices> StepModel::choices_of(const Schedule& schedule) const {
     choices.push_back(choice);
   }
   for (std::size_t i = 0; i < taken.size(); ++i) {
-    if (taken[i] * data.element != data.bytes[i]) return std::nullopt;
+    const std::int64_t element = data.kind(static_cast<std::int32_t>(i)).element;
+    if (taken[i] * element != data.bytes[i]) return std::nullopt;
   }
   for (std::size_t b = 0; b < choices.size(); ++b) {
     const auto* batch = std::get_if<schedule::LaunchInBatch>(&schedule.buckets[b].launch);

@@ -54,7 +54,7 @@ struct GatherChoice {
   friend bool operator==(const GatherChoice&, const GatherChoice&) = default;
 };
 
-// One bucket: gradients begin .. end - 1 in gradient-ready order.
+// One bucket: gradients begin .. end - 1, kind by kind in gradient-ready order (schedule::kinds_of).
 struct BucketChoice {
   std::int32_t begin = 0;
   std::int32_t end = 0;
@@ -129,8 +129,8 @@ class StepModel {
 
   [[nodiscard]] StepWorkspace workspace() const;
   [[nodiscard]] std::int32_t gradients() const;
-  // Of a pipeline: the stage of a gradient, which its bucket must not leave.
-  [[nodiscard]] std::int32_t stage(std::int32_t gradient) const;
+  // The kind of a gradient, which its bucket must not leave: what it travels over, types, and of a pipeline its stage.
+  [[nodiscard]] std::int32_t kind(std::int32_t gradient) const;
   // Positions of ops: the producer of a gradient, and the last op of backward (of a pipeline: in its first stage),
   // behind which no bucket may be launched.
   [[nodiscard]] std::int32_t ready(std::int32_t gradient) const;

@@ -24,6 +24,9 @@
 #include "schedule/lower/rewrite/shard_work.h"
 #include "schedule/lower/scale.h"
 #include "schedule/lower/survey.h"
+#include "schedule/policies/grouping.h"
+#include "schedule/policies/sharded.h"
+#include "schedule/sharding.h"
 #include "schedule/transfers.h"
 #include "search/step_data.h"
 #include "search/step_model.h"
@@ -59,6 +62,7 @@ Schedule probe_of(const Schedule& frame, const std::vector<OwedGradient>& owed,
     bucket.id = BucketId{static_cast<std::int32_t>(probe.buckets.size())};
     bucket.gradients = {gradient.tensor};
     bucket.group = gradient.group;
+    bucket.replicas = gradient.replicas;
     bucket.collective = collective;
     bucket.mode = schedule::BucketMode::View;
     bucket.stream = schedule::CommStream{};
@@ -74,12 +78,11 @@ std::optional<std::string> refusal_of(const Program& program, const models::Cost
                                       const Schedule& frame,
                                       const std::vector<OwedGradient>& owed) {
   if (owed.empty()) return "no gradient needs a reduction";
-  const bool sharded = frame.buckets.front().collective == Collective::ReduceScatter;
+  const bool sharded = is_sharded(frame);
   if (program.stages > 1 && sharded) return "the updates of a pipeline are sharded";
   if (program.stages > 1 && frame.merge.sync == SyncPoint::EveryMicroStep) {
     return "a pipeline reduces in every micro-step";
   }
-  if (frame.buckets.front().replicas) return "shards have replicas";
   if (!frame.frozen.empty()) return "frozen parameters are gathered";
   const auto is_of_bucket = [](const models::MeasuredKernel& kernel) {
     return kernel.op.starts_with("bucket");
@@ -89,10 +92,6 @@ std::optional<std::string> refusal_of(const Program& program, const models::Cost
   }
   std::set<TensorId> seen;
   for (const OwedGradient& gradient : owed) {
-    if (gradient.group != owed.front().group || gradient.dtype != owed.front().dtype ||
-        gradient.op != owed.front().op) {
-      return "gradients differ in process group, dtype or reduction";
-    }
     if (!seen.insert(gradient.tensor).second) return "a gradient needs two reductions";
   }
   return std::nullopt;
@@ -110,16 +109,17 @@ class Builder {
     data_.frame.gathers.clear();
     data_.bucket = frame.buckets.front();
     data_.bucket.gradients.clear();
+    data_.bucket.replicas.reset();
     every_ = program().micro_steps > 1 && frame.merge.sync == SyncPoint::EveryMicroStep;
   }
 
   // Nothing: `refusal` says why. `whole`: the second probe's Program, where updates are sharded.
-  std::optional<StepData> build(const std::vector<OwedGradient>& owed,
+  std::optional<StepData> build(const schedule::GradientKinds& kinds,
                                 const std::optional<Program>& whole) {
-    data_.group = program().group(owed.front().group);
     if (whole) data_.sharding.emplace();
     take_roles();
-    if (!take_scales() || !take_ops() || !take_gradients(owed)) return std::nullopt;
+    take_gradients(kinds);
+    if (!take_ops() || !are_alike()) return std::nullopt;
     for (std::size_t role = 0; role < roles_.size(); ++role) take_messages(role);
     if (!find_reducing_steps()) return std::nullopt;
     if (whole && (!take_updates(*whole) || !find_readers())) return std::nullopt;
@@ -162,19 +162,6 @@ class Builder {
     }
   }
 
-  bool take_scales() {
-    for (const schedule::internal::BucketPlan& plan : draft_.buckets) {
-      const bool first = &plan == &draft_.buckets.front();
-      if (first) data_.scales_before = plan.before.has_value();
-      if (first) data_.scales_after = plan.afterwards.has_value();
-      if (plan.before.has_value() != data_.scales_before ||
-          plan.afterwards.has_value() != data_.scales_after) {
-        return refuse("only some gradients are scaled");
-      }
-    }
-    return true;
-  }
-
   bool take_ops() {
     const sim::Lanes lanes(draft_.out, data_.costs.distinct_ranks);
     data_.roles.resize(roles_.size());
@@ -202,8 +189,10 @@ class Builder {
       data_.own.push_back(
           {group, sim::transfer_cost(data_.costs, transfer, group), transfer.id.value});
     }
-    for (std::int32_t role = 0; role < program().stages; ++role) {
-      if (!is_within(lanes, role, data_.group.id)) return refuse("buckets join several stages");
+    for (const GradientKind& kind : data_.kinds) {
+      const bool within = is_within(lanes, kind.role, kind.group.id) &&
+                          (!kind.replicas || is_within(lanes, kind.role, kind.replicas->id));
+      if (!within) return refuse("buckets join several stages");
     }
     return true;
   }
@@ -246,24 +235,46 @@ class Builder {
     return true;
   }
 
-  bool take_gradients(const std::vector<OwedGradient>& owed) {
-    for (const OwedGradient& gradient : owed) {
-      const std::int32_t self = data_.count();
-      const auto g = static_cast<std::size_t>(self);
-      const TensorId tensor = draft_.travels.at(gradient.tensor);
-      data_.position[gradient.tensor] = self;
-      travels_[tensor] = self;
-      data_.gradients.push_back(gradient.tensor);
-      data_.role_of.push_back(draft_.buckets[g].role);
-      data_.bytes.push_back(program().tensor(tensor).bytes().count());
-    }
-    data_.element = schedule::element_size(draft_.out.buckets.front().dtype).count();
-    data_.spacing = std::lcm(data_.bucket.align_to.count(), data_.element);
+  // Those of one kind follow each other.
+  void take_gradients(const schedule::GradientKinds& kinds) {
     data_.bytes_sum.push_back(0);
     data_.spaced_sum.push_back(0);
-    for (const std::int64_t bytes : data_.bytes) {
-      data_.bytes_sum.push_back(data_.bytes_sum.back() + bytes);
-      data_.spaced_sum.push_back(data_.spaced_sum.back() + data_.spaced(bytes));
+    for (const OwedGradient& gradient : kinds.gradients) {
+      const auto g = data_.gradients.size();
+      const auto kind = std::ranges::upper_bound(kinds.ends, g) - kinds.ends.begin();
+      if (std::cmp_equal(kind, data_.kinds.size())) data_.kinds.push_back(kind_of(gradient, g));
+      const TensorId tensor = draft_.travels.at(gradient.tensor);
+      data_.position[gradient.tensor] = static_cast<std::int32_t>(g);
+      travels_[tensor] = static_cast<std::int32_t>(g);
+      data_.gradients.push_back(gradient.tensor);
+      data_.kind_of.push_back(static_cast<std::int32_t>(kind));
+      data_.bytes.push_back(program().tensor(tensor).bytes().count());
+      data_.bytes_sum.push_back(data_.bytes_sum.back() + data_.bytes.back());
+      data_.spaced_sum.push_back(data_.spaced_sum.back() +
+                                 data_.kinds.back().spaced(data_.bytes.back()));
+    }
+  }
+
+  // `g`: of its bucket.
+  [[nodiscard]] GradientKind kind_of(const OwedGradient& gradient, std::size_t g) const {
+    const schedule::internal::BucketPlan& plan = draft_.buckets[g];
+    GradientKind kind{.role = plan.role, .group = program().group(gradient.group)};
+    if (gradient.replicas) kind.replicas = program().group(*gradient.replicas);
+    kind.element = schedule::element_size(draft_.out.buckets[g].dtype).count();
+    if (gradient.parameter) kind.parameter = schedule::element_size(*gradient.parameter).count();
+    kind.spacing = std::lcm(data_.bucket.align_to.count(), kind.element);
+    kind.scales_before = plan.before.has_value();
+    kind.scales_after = plan.afterwards.has_value();
+    return kind;
+  }
+
+  bool are_alike() {
+    for (std::int32_t g = 0; g < data_.count(); ++g) {
+      const schedule::internal::BucketPlan& plan = draft_.buckets[static_cast<std::size_t>(g)];
+      if (plan.before.has_value() != data_.kind(g).scales_before ||
+          plan.afterwards.has_value() != data_.kind(g).scales_after) {
+        return refuse("only some gradients are scaled");
+      }
     }
     return true;
   }
@@ -273,7 +284,7 @@ class Builder {
     const bool after_last =
         program().micro_steps > 1 && data_.frame.merge.sync == SyncPoint::AfterLastMicroStep;
     for (std::size_t g = 0; g < data_.gradients.size(); ++g) {
-      const auto r = static_cast<std::size_t>(data_.role_of[g]);
+      const auto r = static_cast<std::size_t>(data_.kind(static_cast<std::int32_t>(g)).role);
       const RoleDraft& role = roles_[r];
       const TensorId tensor = draft_.travels.at(data_.gradients[g]);
       const std::size_t ready = ready_after(draft_, role, tensor, micro_step);
@@ -289,7 +300,11 @@ class Builder {
       step.earliest_launch.push_back(after_last ? step.backward_end[r] : allowed(ready, role));
       step.is_held = step.is_held || step.earliest_launch.back() > 0;
     }
-    return std::ranges::is_sorted(step.ready) || refuse("gradients are not in ready order");
+    for (std::size_t g = 1; g < step.ready.size(); ++g) {
+      if (data_.kind_of[g] == data_.kind_of[g - 1] && step.ready[g] < step.ready[g - 1])
+        return refuse("gradients are not in ready order");
+    }
+    return true;
   }
 
   // When a pipeline lets the gradients of a stage travel (schedule/lower/launch.cc).
@@ -318,8 +333,9 @@ class Builder {
     }
     sharding.update_of.assign(data_.gradients.size(), -1);
     std::int32_t next = 0;
-    schedule::WorkSum sum;  // of all together: can parts of them be added up?
-    std::optional<Rational> rescale;
+    // Of all together, by kind: can parts of them be added up?
+    std::vector<schedule::WorkSum> sums(data_.kinds.size());
+    std::vector<std::optional<std::optional<Rational>>> rescales(data_.kinds.size());
     for (const Op& op : whole.ops) {
       if (place.at(op.id) >= 0) {
         next = place.at(op.id) + 1;
@@ -329,9 +345,6 @@ class Builder {
       }
       const auto* effect = std::get_if<schedule::Update>(&op.effect);
       if (effect == nullptr) return refuse("an op is left out");
-      if (sharding.updates.empty()) rescale = effect->rescale;
-      if (rescale != effect->rescale || !sum.add(op.work, {}))
-        return refuse("updates differ in kind");
       CutUpdate update{.op = op, .before_op = next};
       std::vector<TensorId> parameters = op.writes;
       std::erase_if(parameters, [&](TensorId id) {
@@ -344,17 +357,18 @@ class Builder {
         if (gradient < 0) continue;
         const auto g = static_cast<std::size_t>(gradient);
         sharding.update_of[g] = static_cast<std::int32_t>(sharding.updates.size());
-        update.elements += data_.bytes[g] / data_.element;
-        const TensorId own = parameters.at(parameter++);
-        gradient_of_[own] = gradient;
-        dtypes_.insert(whole.tensor(own).dtype);
+        update.elements += data_.bytes[g] / data_.kind(gradient).element;
+        gradient_of_[parameters.at(parameter++)] = gradient;
+        const auto kind = static_cast<std::size_t>(data_.kind_of[g]);
+        auto& rescale = rescales[kind];
+        if (!rescale) rescale = effect->rescale;
+        if (*rescale != effect->rescale || !sums[kind].add(op.work, {}))
+          return refuse("updates differ in kind");
       }
       update.op.reads.clear();
       update.op.writes.clear();
       sharding.updates.push_back(std::move(update));
     }
-    if (dtypes_.size() > 1) return refuse("parameters differ in dtype");
-    sharding.element = schedule::element_size(*dtypes_.begin()).count();
     return sharding.updates.front().before_op > data_.reducing.back().backward_end.front() ||
            refuse("updates stand within backward");
   }
@@ -403,7 +417,6 @@ class Builder {
   StepData data_;
   schedule::IdTable<TensorId, std::int32_t> travels_{-1};      // of what travels: its gradient
   schedule::IdTable<TensorId, std::int32_t> gradient_of_{-1};  // of a parameter
-  std::set<schedule::DType> dtypes_;                           // of these
   std::string refusal_;
 };
 
@@ -412,12 +425,20 @@ class Builder {
 StepModel::Made StepModel::make(const Program& program, const models::Costs& costs,
                                 const Schedule& frame) {
   DOVETAIL_CHECK(!frame.buckets.empty()) << "a frame without a bucket";
-  const std::vector<OwedGradient> owed = schedule::owed_gradients(program);
+  std::vector<OwedGradient> owed =
+      schedule::travelling(schedule::owed_gradients(program), frame.merge);
+  const Collective collective = frame.buckets.front().collective;
+  if (collective == Collective::ReduceScatter) {
+    const std::optional<GroupId> replicas = frame.buckets.front().replicas;
+    auto refusal =
+        schedule::find_shards(program, replicas ? program.group(*replicas).name : "", owed);
+    if (refusal) return {.refusal = *std::move(refusal)};
+  }
   if (auto refusal = refusal_of(program, costs, frame, owed))
     return {.refusal = *std::move(refusal)};
-  const Collective collective = frame.buckets.front().collective;
-  const Schedule probe = probe_of(frame, owed, collective);
-  Schedule unsharded = probe_of(frame, owed, Collective::AllReduce);
+  const schedule::GradientKinds kinds = schedule::kinds_of(program, owed);
+  const Schedule probe = probe_of(frame, kinds.gradients, collective);
+  Schedule unsharded = probe_of(frame, kinds.gradients, Collective::AllReduce);
   unsharded.parameters = schedule::ParameterSync::AfterUpdate;
   std::optional<Program> whole;
   std::vector<schedule::ShardedBucket> shards;
@@ -426,7 +447,7 @@ StepModel::Made StepModel::make(const Program& program, const models::Costs& cos
     if (collective == Collective::ReduceScatter) {
       whole = schedule::internal::rewrite(program, unsharded, shards).out.program;
     }
-    std::optional<StepData> data = builder.build(owed, whole);
+    std::optional<StepData> data = builder.build(kinds, whole);
     if (!data) return {.refusal = builder.refusal()};
     return {.model = StepModel(std::make_shared<const StepData>(*std::move(data)))};
   });

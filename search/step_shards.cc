@@ -19,16 +19,21 @@ namespace dovetail::search {
 using schedule::GatherFor;
 
 std::int64_t StepData::held(const BucketChoice& choice, std::int32_t gradient) const {
+  const std::int64_t element = kind(choice).element;
   const std::int64_t skipped = gradient == choice.begin ? choice.skip * element : 0;
   if (gradient + 1 == choice.end && choice.take > 0) return choice.take * element;
   return bytes[static_cast<std::size_t>(gradient)] - skipped;
 }
 
-std::int64_t StepData::payload(const BucketChoice& choice) const {
-  const auto last = static_cast<std::size_t>(choice.end) - 1;
-  const std::int64_t whole = bytes_sum[last] - bytes_sum[static_cast<std::size_t>(choice.begin)];
+std::int64_t StepData::held(const BucketChoice& choice, std::int32_t begin,
+                            std::int32_t end) const {
   if (choice.begin + 1 == choice.end) return held(choice, choice.begin);
-  return whole - choice.skip * element + held(choice, choice.end - 1);
+  const std::int64_t element = kind(choice).element;
+  const auto last = static_cast<std::size_t>(end) - 1;
+  std::int64_t sum = bytes_sum[last + 1] - bytes_sum[static_cast<std::size_t>(begin)];
+  if (begin == choice.begin) sum -= choice.skip * element;
+  if (end == choice.end && choice.take > 0) sum += choice.take * element - bytes[last];
+  return sum;
 }
 
 std::int64_t StepData::extent(const BucketChoice& choice) const {
@@ -36,19 +41,22 @@ std::int64_t StepData::extent(const BucketChoice& choice) const {
   const auto second = static_cast<std::size_t>(choice.begin) + 1;
   const std::int64_t end = held(choice, choice.end - 1);
   if (second > last) return end;
-  return spaced(held(choice, choice.begin)) + spaced_sum[last] - spaced_sum[second] + end;
+  return kind(choice).spaced(held(choice, choice.begin)) + spaced_sum[last] - spaced_sum[second] +
+         end;
 }
 
 Bytes StepData::size(const BucketChoice& choice) const {
+  const GradientKind& kind = this->kind(choice);
+  const std::int64_t parts = shards(kind);
   const std::int64_t pad =
-      shards() == 1 ? bucket.pad_to.count() : std::lcm(bucket.pad_to.count(), shards() * element);
+      parts == 1 ? bucket.pad_to.count() : std::lcm(bucket.pad_to.count(), parts * kind.element);
   return Bytes((extent(choice) + pad - 1) / pad * pad);
 }
 
 sim::TransferCost StepData::travel(const BucketChoice& choice) const {
   if (relaxed) {
-    const auto end = static_cast<std::size_t>(choice.end);
-    const bool is_last = choice.end == count() || role_of[end] != role_of[end - 1];
+    const bool is_last =
+        choice.end == count() || kind(choice.end).role != kind(choice.end - 1).role;
     const double ns = relaxed->ns_per_byte * static_cast<double>(payload(choice)) +
                       (is_last ? relaxed->base_ns : 0);
     const Duration time(static_cast<std::int64_t>(ns));
@@ -57,22 +65,32 @@ sim::TransferCost StepData::travel(const BucketChoice& choice) const {
   return sim::transfer_cost(
       costs,
       sim::Message{.kind = bucket.collective, .bytes = size(choice), .max_ctas = bucket.max_ctas},
-      group);
+      kind(choice).group);
+}
+
+sim::TransferCost StepData::replicate(const BucketChoice& choice) const {
+  const GradientKind& kind = this->kind(choice);
+  return sim::transfer_cost(costs,
+                            sim::Message{.kind = schedule::Collective::AllReduce,
+                                         .bytes = Bytes(size(choice).count() / shards(kind)),
+                                         .max_ctas = bucket.max_ctas},
+                            *kind.replicas);
 }
 
 sim::TransferCost StepData::gather(const BucketChoice& choice) const {
   return sim::transfer_cost(costs,
                             sim::Message{.kind = schedule::Collective::AllGather,
-                                         .bytes = parameters(size(choice).count()),
+                                         .bytes = kind(choice).parameters(size(choice).count()),
                                          .max_ctas = bucket.max_ctas},
-                            group);
+                            kind(choice).group);
 }
 
 schedule::Op StepData::update_of(const BucketChoice& choice) const {
-  const std::int64_t ranks = group.size();
+  const GradientKind& kind = this->kind(choice);
+  const std::int64_t ranks = kind.group.size();
   std::map<std::int32_t, std::int64_t> parts;  // elements in the bucket, by update
   for (std::int32_t i = choice.begin; i < choice.end; ++i) {
-    parts[sharding->update_of[static_cast<std::size_t>(i)]] += held(choice, i) / element;
+    parts[sharding->update_of[static_cast<std::size_t>(i)]] += held(choice, i) / kind.element;
   }
   schedule::WorkSum sum;
   std::int64_t elements = 0;
@@ -83,7 +101,7 @@ schedule::Op StepData::update_of(const BucketChoice& choice) const {
   }
   schedule::Op op = sharding->updates[static_cast<std::size_t>(parts.rbegin()->first)].op;
   op.work = sum.total();
-  const std::int64_t both = element + sharding->element;
+  const std::int64_t both = kind.element + kind.parameter;
   op.effect = schedule::ShardUpdate{
       .gradients = {}, .parameters = {}, .traffic = Bytes(both * ((elements + ranks - 1) / ranks))};
   return op;
@@ -128,7 +146,7 @@ bool StepModel::place_gathers(Choices& choices, const schedule::Gathers& gathers
   };
   std::vector<schedule::BlockUse> blocks;
   for (const BucketChoice& choice : choices) {
-    blocks.push_back({.bytes = data.parameters(data.size(choice).count()),
+    blocks.push_back({.bytes = data.kind(choice).parameters(data.size(choice).count()),
                       .unit = blocks.size(),
                       .forward = readers(uses_of(step, choice, GatherFor::Forward)),
                       .backward = readers(uses_of(step, choice, GatherFor::Backward))});

@@ -94,10 +94,13 @@ bool StepWriter::runs_tell_all() const {
 void StepWriter::plan(std::span<const BucketChoice> choices) {
   step_ = 0;
   choices_ = choices;
-  steps_.assign(choices.size(),
-                {.scales_before = data_.scales_before, .scales_after = data_.scales_after});
-  for (std::size_t b = 0; b < choices.size(); ++b) {
-    steps_[b].unpacks = choices[b].mode == BucketMode::Copy && !data_.sharding;
+  steps_.clear();
+  for (const BucketChoice& choice : choices) {
+    const GradientKind& kind = data_.kind(choice);
+    steps_.push_back({.scales_before = kind.scales_before,
+                      .scales_after = kind.scales_after,
+                      .has_replicas = kind.replicas.has_value(),
+                      .unpacks = choice.mode == BucketMode::Copy && !data_.sharding});
   }
   for (Role& role : roles_) {
     role.travels.clear();
@@ -119,7 +122,7 @@ void StepWriter::plan(std::span<const BucketChoice> choices) {
 
 void StepWriter::plan_bucket(const ReducingStep& step, std::size_t bucket) {
   const BucketChoice& choice = choices_[bucket];
-  const auto r = static_cast<std::size_t>(data_.role_of[static_cast<std::size_t>(choice.begin)]);
+  const auto r = static_cast<std::size_t>(data_.kind(choice).role);
   Role& role = roles_[r];
   // In a micro-step that is not the last, and in a pipeline, only one point behind `ready` can be asked for.
   const bool one_point = data_.reducing.size() > 1 || roles_.size() > 1;
@@ -205,8 +208,10 @@ const StepWriter::Price& StepWriter::price(const BucketChoice& choice) {
   const Bytes size = data_.size(choice);
   known = {.begin = choice.begin, .end = choice.end, .skip = choice.skip, .take = choice.take};
   known.travel = data_.travel(choice);
-  if (data_.scales_before) known.scale = data_.costs.scale(size);
-  if (data_.scales_after) known.scale = data_.costs.scale(Bytes(size.count() / data_.shards()));
+  const GradientKind& kind = data_.kind(choice);
+  if (kind.scales_before) known.scale = data_.costs.scale(size);
+  if (kind.scales_after) known.scale = data_.costs.scale(Bytes(size.count() / data_.shards(kind)));
+  if (kind.replicas) known.replicate = data_.replicate(choice);
   if (data_.sharding) {
     known.gather = data_.gather(choice);
     price_update(choice, known);
@@ -453,7 +458,7 @@ void StepWriter::close(std::size_t i) {
   at().done[i] = graph_.first_waited_for(role_, travel.stream);
 }
 
-void StepWriter::communicate(std::size_t i, schedule::Part /*part*/) {
+void StepWriter::communicate(std::size_t i, schedule::Part part) {
   const schedule::Travel& travel = this->travel(i);
   if (travel.kind == schedule::Travel::Kind::Message) return send(i);
   const Price& cost = price(choice_of(travel));
@@ -464,8 +469,13 @@ void StepWriter::communicate(std::size_t i, schedule::Part /*part*/) {
     graph_.wait_for(role_, travel.stream, *enqueue, EdgeKind::Launch);
   }
   const sim::Place here = place(travel.stream, data_.costs.host.collective);
-  graph_.add_collective(std::span(&here, 1), data_.group,
-                        travel.kind == schedule::Travel::Kind::Gather ? cost.gather : cost.travel);
+  const GradientKind& kind = data_.kind(choice_of(travel));
+  const bool gathers = travel.kind == schedule::Travel::Kind::Gather;
+  if (part == schedule::Part::Shard) {
+    graph_.add_collective(std::span(&here, 1), *kind.replicas, cost.replicate);
+  } else {
+    graph_.add_collective(std::span(&here, 1), kind.group, gathers ? cost.gather : cost.travel);
+  }
   note_issue(at().clock);
 }
 
@@ -540,10 +550,9 @@ void StepWriter::wait(std::size_t i) {
 
 void StepWriter::pack(const schedule::Pack& pack) {
   const BucketChoice& choice = choice_of(travel(pack.travel));
-  std::int64_t bytes = 0;
-  for (std::size_t k = pack.first; k < pack.last; ++k) {
-    bytes += data_.held(choice, choice.begin + static_cast<std::int32_t>(k));
-  }
+  const std::int64_t bytes =
+      data_.held(choice, choice.begin + static_cast<std::int32_t>(pack.first),
+                 choice.begin + static_cast<std::int32_t>(pack.last));
   write_pass(kComputeStream,
              data_.costs.copy(Bytes(bytes), data_.gathers_each_use() ? models::CopyKind::Chunk
                                                                      : models::CopyKind::Any));
@@ -557,9 +566,9 @@ void StepWriter::unpack(std::size_t i) {
   const bool reduces = travel(i).kind == schedule::Travel::Kind::Bucket;
   write_pass(kComputeStream,
              reduces ? data_.costs.copy(Bytes(payload))
-                     : data_.costs.copy(data_.parameters(payload), data_.gathers_each_use()
-                                                                       ? models::CopyKind::Split
-                                                                       : models::CopyKind::Any));
+                     : data_.costs.copy(data_.kind(choice).parameters(payload),
+                                        data_.gathers_each_use() ? models::CopyKind::Split
+                                                                 : models::CopyKind::Any));
 }
 
 void StepWriter::write_pass(StreamId stream, Duration time) {

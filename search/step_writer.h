@@ -61,6 +61,7 @@ class StepWriter {
     std::int64_t take = 0;
     sim::TransferCost travel = {};
     sim::TransferCost gather = {};
+    sim::TransferCost replicate = {};
     Duration scale{};  // of the whole bucket before, of a shard of it behind its reduce-scatter
     StepOp update = {};
     std::vector<step::Work> update_work = {};  // on each lane

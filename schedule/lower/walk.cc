@@ -29,16 +29,29 @@ void Agenda::fill(const RoleTimetable& role) {
     add(8 * met_at(travel.release_after) + static_cast<std::size_t>(Around::Release), travel.kind,
         travel.release_after, i, Act::Release, i);
   }
+  sort_from(0);
+  const auto packs = static_cast<std::ptrdiff_t>(items_.size());
   for (std::size_t k = 0; k < role.packs.size(); ++k) {
     const Pack& pack = role.packs[k];
     add(8 * met_at(pack.behind) + static_cast<std::size_t>(Around::Pack), Travel::Kind::Bucket,
         pack.behind, pack.travel, Act::Pack, k);
   }
-  const auto earlier = [](const Item& a, const Item& b) {
-    if (a.when != b.when) return a.when < b.when;
-    return a.order != b.order ? a.order < b.order : a.index < b.index;
-  };
-  if (!std::ranges::is_sorted(items_, earlier)) std::ranges::sort(items_, earlier);
+  if (role.packs.empty()) return;
+  sort_from(packs);  // mostly they are in order
+  merged_.resize(items_.size());
+  std::merge(items_.begin(), items_.begin() + packs, items_.begin() + packs, items_.end(),
+             merged_.begin(), is_earlier);
+  std::swap(items_, merged_);
+}
+
+bool Agenda::is_earlier(const Item& a, const Item& b) {
+  if (a.when != b.when) return a.when < b.when;
+  return a.order != b.order ? a.order < b.order : a.index < b.index;
+}
+
+void Agenda::sort_from(std::ptrdiff_t begin) {
+  const auto from = items_.begin() + begin;
+  if (!std::is_sorted(from, items_.end(), is_earlier)) std::sort(from, items_.end(), is_earlier);
 }
 
 void Agenda::add_launch(std::size_t i) {

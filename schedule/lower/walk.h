@@ -53,6 +53,8 @@ class Agenda {
   [[nodiscard]] const std::vector<Item>& items() const { return items_; }
 
  private:
+  static bool is_earlier(const Item& a, const Item& b);
+  void sort_from(std::ptrdiff_t begin);
   void add_launch(std::size_t i);
   void add_wait(std::size_t i);
   void add(std::size_t when, Travel::Kind kind, std::size_t place, std::size_t order, Act act,
@@ -61,7 +63,7 @@ class Agenda {
   [[nodiscard]] std::size_t launch_of(const Travel& travel) const;
 
   RoleTimetable role_;
-  std::vector<Item> items_;
+  std::vector<Item> items_, merged_;
   std::vector<std::size_t> last_on_;  // of each stream: its last message
 };
 

@@ -443,6 +443,10 @@ GradientKinds kinds_of(const Program& program, const Policy& policy) {
     const std::optional<std::string> refusal = find_shards(program, sharding->replicas, owed);
     DOVETAIL_CHECK(!refusal) << *refusal;
   }
+  return kinds_of(program, owed);
+}
+
+GradientKinds kinds_of(const Program& program, const std::vector<OwedGradient>& owed) {
   std::vector<BucketKey> kinds;       // in the order of their first gradients
   std::vector<std::size_t> kind, at;  // of each gradient; and its number among those of its kind
   std::vector<std::size_t> size;      // of each kind

@@ -188,6 +188,7 @@ struct GradientKinds {
 };
 // REQUIRES: of sharded updates, apply_policy would not refuse the Program.
 GradientKinds kinds_of(const Program& program, const Policy& policy = {});
+GradientKinds kinds_of(const Program& program, const std::vector<OwedGradient>& travelling);
 // Where a block of the policy's may end, as exclusive ends of kinds_of(): before uses of parameters are gathered behind whole
 // layers, or whole modules, which are a framework's units; otherwise behind any gradient.
 enum class BlockUnit { Layer, Module };

@@ -43,10 +43,11 @@ schedule::Schedule frame_of(const schedule::Program& program, const std::string&
 }
 
 // Hosts of both kinds, contention of every kind.
-Case small_case(std::uint64_t seed, std::int64_t layers, std::int64_t ranks = 1) {
+Case small_case(std::uint64_t seed, std::int64_t layers, std::int64_t ranks = 1,
+                std::int64_t world = 2) {
   Random random(seed);
   Case result;
-  result.program = testing::random_chain(random, layers, 2);
+  result.program = testing::random_chain(random, layers, world);
   testing::SimpleMachine machine = testing::random_machine(random);
   if (random.between(0, 3) > 0) testing::contend(random, machine);
   result.costs = testing::costs_of(machine, result.program);
@@ -255,9 +256,7 @@ void vary_updates(Random& random, schedule::Program& program) {
 }
 
 // Reduce-scattered, with micro-steps, gathered at any time; backward reads parameters, too.
-Case sharded_case(std::uint64_t seed, std::int64_t ranks) {
-  Random random(seed);
-  Case result = small_case(seed, 10, ranks);
+Case sharded(Case result, Random& random) {
   for (schedule::Op& op : result.program.ops) {
     if (op.phase != schedule::Phase::Backward) continue;
     for (const schedule::Op& update : result.program.ops) {
@@ -293,6 +292,7 @@ void cut(Random& random, const StepModel& model, Choices& choices) {
     const std::int32_t next = choices[b + 1].begin;
     const std::int64_t elements = model.bytes(next).count() / 4;
     if (choices[b].end != next || elements < 3 || random.between(0, 1) == 0) continue;
+    if (model.kind(choices[b].begin) != model.kind(next)) continue;
     choices[b].end = next + 1;
     choices[b].take = random.between(1, elements - 2);
     choices[b + 1].skip = choices[b].take;
@@ -320,29 +320,86 @@ void gather(Random& random, const StepModel& model, std::int32_t micro_steps, Ch
   }
 }
 
+// Some placements of the case; `kinds`: adds how many its gradients are.
+void expect_equal_shards(const Case& of, std::uint64_t seed, Tally& tally,
+                         std::int32_t* kinds = nullptr) {
+  const StepModel::Made made = StepModel::make(of.program, of.costs, of.frame);
+  ASSERT_TRUE(made.model) << made.refusal;
+  StepWorkspace workspace = made.model->workspace();
+  Simulator simulator(of);
+  Random random(seed);
+  if (kinds != nullptr) *kinds += 1 + made.model->kind(made.model->gradients() - 1);
+  for (int i = 0; i < 6; ++i) {
+    Choices choices = testing::random_choices(random, *made.model, 3);
+    if (of.frame.parameters == schedule::ParameterSync::EachUse) {
+      gather(random, *made.model, of.frame.merge.micro_steps, choices);
+    } else if (choices.front().mode == BucketMode::Copy && random.between(0, 2) > 0) {
+      for (BucketChoice& choice : choices) choice.mode = BucketMode::Copy;
+      cut(random, *made.model, choices);
+    }
+    simulator.expect_equal(*made.model, choices, workspace);
+    if (::testing::Test::HasFailure()) return;
+  }
+  tally.add(workspace);
+}
+
 TEST(StepModelTest, RandomPlacementsOfShardsAreAsSimulated) {
   Tally tally;
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const Case sharded = sharded_case(5000 + seed, seed % 5 == 0 ? 2 : 1);
-    const StepModel::Made made = StepModel::make(sharded.program, sharded.costs, sharded.frame);
-    ASSERT_TRUE(made.model) << made.refusal;
-    StepWorkspace workspace = made.model->workspace();
-    Simulator simulator(sharded);
-    Random random(seed);
-    for (int i = 0; i < 6; ++i) {
-      Choices choices = testing::random_choices(random, *made.model, 3);
-      if (sharded.frame.parameters == schedule::ParameterSync::EachUse) {
-        gather(random, *made.model, sharded.frame.merge.micro_steps, choices);
-      } else if (choices.front().mode == BucketMode::Copy && random.between(0, 2) > 0) {
-        for (BucketChoice& choice : choices) choice.mode = BucketMode::Copy;
-        cut(random, *made.model, choices);
-      }
-      simulator.expect_equal(*made.model, choices, workspace);
-      if (::testing::Test::HasFailure()) return;
-    }
-    tally.add(workspace);
+    Random random(5000 + seed);
+    const Case shards = sharded(small_case(5000 + seed, 10, seed % 5 == 0 ? 2 : 1), random);
+    expect_equal_shards(shards, seed, tally);
+    if (::testing::Test::HasFailure()) return;
   }
+  EXPECT_GT(tally.counts.one_step, 100);
+  EXPECT_GT(tally.counts.many_steps, 50);
+}
+
+// Gradients of several types, over pairs of ranks, over all four, or over pairs and then those across.
+void mix_kinds(Random& random, schedule::Program& program, bool two_reductions) {
+  program.groups.front().instance_size = 2;
+  program.groups.push_back({GroupId{1}, "across", {Rank{0}, Rank{2}, Rank{1}, Rank{3}}, 2});
+  program.groups.push_back({GroupId{2}, "all", {Rank{0}, Rank{1}, Rank{2}, Rank{3}}});
+  std::vector<schedule::Reduction> more;
+  for (schedule::Reduction& owed : program.reductions) {
+    const std::int64_t drawn = random.between(0, 2);
+    if (drawn == 0) owed.group = GroupId{2};
+    if (drawn == 1 && two_reductions) {
+      more.push_back(owed);
+      more.back().group = GroupId{1};
+    }
+    if (random.between(0, 2) > 0) continue;
+    for (schedule::Tensor& tensor : program.tensors) {
+      if (tensor.id == owed.gradient) tensor.dtype = schedule::DType::BF16;
+    }
+  }
+  program.reductions.insert(program.reductions.end(), more.begin(), more.end());
+}
+
+TEST(StepModelTest, RandomPlacementsOfUnlikeGradientsAreAsSimulated) {
+  Tally tally;
+  std::int32_t kinds = 0;
+  for (std::uint64_t seed = 0; seed < 80; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(7000 + seed);
+    const bool shards = random.between(0, 1) == 0;
+    Case unlike = small_case(7000 + seed, 10, seed % 5 == 0 ? 4 : 1, 4);
+    mix_kinds(random, unlike.program, shards);
+    // Elsewhere the factors must be those of one kind.
+    constexpr ScaleAt kScales[] = {ScaleAt::Collective, ScaleAt::BeforeCollective,
+                                   ScaleAt::AfterCollective};
+    unlike.frame.scale = kScales[random.between(0, 2)];
+    if (shards) {
+      unlike = sharded(std::move(unlike), random);
+      if (unlike.program.reductions.size() > unlike.frame.buckets.size()) {
+        unlike.frame.buckets.front().replicas = GroupId{1};
+      }
+    }
+    expect_equal_shards(unlike, seed, tally, &kinds);
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(kinds, 200);
   EXPECT_GT(tally.counts.one_step, 100);
   EXPECT_GT(tally.counts.many_steps, 50);
 }

@@ -36,7 +36,7 @@ inline search::Choices random_choices(Random& random, const search::StepModel& m
   using schedule::WaitScope;
   std::vector<std::size_t> ends;
   for (std::int32_t i = 1; i < model.gradients(); ++i) {
-    if (random.between(1, mean) == 1 || model.stage(i) != model.stage(i - 1))
+    if (random.between(1, mean) == 1 || model.kind(i) != model.kind(i - 1))
       ends.push_back(static_cast<std::size_t>(i));
   }
   ends.push_back(static_cast<std::size_t>(model.gradients()));
