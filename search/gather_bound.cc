@@ -313,10 +313,10 @@ class GatherPhases {
     const GatheringStep& step = steps[index];
     const bool is_last = index + 1 == steps.size();
     Phase found;
-    found.forward.begin = index == 0 ? 0 : static_cast<std::size_t>(step.begin);
+    found.forward.begin = index == 0 ? 0 : static_cast<std::size_t>(step.begin.front());
     found.backward.end =
         is_last ? static_cast<std::size_t>(data_.reducing.back().backward_end.front()) + 1
-                : static_cast<std::size_t>(steps[index + 1].begin);
+                : static_cast<std::size_t>(steps[index + 1].begin.front());
     std::size_t turn = found.backward.end;
     for (const Uses& uses : step.backward) {
       if (uses.first != kBehindAllOps) turn = std::min(turn, static_cast<std::size_t>(uses.first));

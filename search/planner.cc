@@ -444,6 +444,10 @@ Planner::Evaluator* Planner::evaluator_of(const schedule::Schedule& schedule, Wa
                            .gather_limit = schedule.gather_limit,
                            .frozen = schedule.frozen,
                            .collectives = schedule.collectives};
+  // Behind the buckets, however many these are.
+  for (std::size_t k = 0; k < frame.frozen.size(); ++k) {
+    frame.frozen[k].id = BucketId{static_cast<std::int32_t>(k)};
+  }
   auto known = std::ranges::find(frames_, frame, &Frame::frame);
   if (known == frames_.end()) {
     frames_.push_back({.frame = std::move(frame)});

@@ -29,10 +29,12 @@ inline constexpr std::int32_t kBeforeAllOps = -1;
 // One op on the compute stream, with its cost.
 struct StepOp {
   std::int64_t issue = 0;  // of its host
+  std::int32_t role = 0;
   models::KernelClass kernel = models::KernelClass::Other;
   // A collective of the Program's own, or one end of a send: index into StepData::own.
   std::optional<std::int32_t> own = {};
   bool is_message = false;  // it does not occupy the compute stream
+  bool is_send = false;     // of a pipeline, which its rewriting added
 };
 
 struct OwnCollective {
@@ -56,6 +58,7 @@ struct GradientKind {
   std::int64_t parameter = 1;  // and where updates are sharded of its parameter
   std::int64_t spacing = 1;    // bytes: gradients begin at multiples of it in a bucket
   bool scales_before = false, scales_after = false;
+  bool is_frozen = false;  // parameters of a block that has no gradients
 
   [[nodiscard]] std::int64_t spaced(std::int64_t size) const {
     return (size + spacing - 1) / spacing * spacing;
@@ -97,14 +100,16 @@ struct CutUpdate {
 
 // A micro-step in which parameters are gathered.
 struct GatheringStep {
-  std::int32_t begin = 0;
-  std::vector<std::int32_t> ops;        // of forward and backward, rising
-  std::vector<Uses> forward, backward;  // readers of each gradient's parameter
-  // What a place behind one of the ops is in another micro-step, which repeats the same ops in the same order.
-  [[nodiscard]] std::int32_t same_place(std::int32_t place, const GatheringStep& in) const {
-    return in.ops[static_cast<std::size_t>(std::ranges::lower_bound(ops, place - 1) -
-                                           ops.begin())] +
-           1;
+  std::vector<std::int32_t> begin;  // for each role
+  std::vector<std::int32_t> ops;    // of forward and backward, rising
+  std::vector<Uses> forward,
+      backward;  // readers of each gradient's parameter, then of each frozen block
+  // Of each op of the last one: the place behind what it is here; empty: this is that.
+  std::vector<std::int32_t> behind;
+  // Of a place in the last one, 0: when the micro-step begins.
+  [[nodiscard]] std::int32_t same_place(std::int32_t place, std::int32_t role) const {
+    if (place == 0) return begin[static_cast<std::size_t>(role)];
+    return behind.empty() ? place : behind[static_cast<std::size_t>(place) - 1];
   }
 };
 
@@ -133,8 +138,9 @@ struct StepData {
   std::vector<TensorId> gradients;                         // kind by kind, in ready order
   schedule::IdTable<TensorId, std::int32_t> position{-1};  // of a gradient among them
   std::vector<GradientKind> kinds;
-  std::vector<std::int32_t> kind_of;     // of each gradient
-  std::vector<std::int64_t> bytes;       // of each gradient
+  std::vector<std::int32_t> kind_of;  // of each gradient
+  std::vector<std::int64_t>
+      bytes;  // of each gradient; then of frozen blocks, which count as more of them
   std::vector<std::int64_t> bytes_sum;   // of those before it, one more in all
   std::vector<std::int64_t> spaced_sum;  // the same, each with the space behind it
   std::vector<ReducingStep> reducing;    // in order
@@ -149,6 +155,12 @@ struct StepData {
   [[nodiscard]] const GradientKind& kind(const BucketChoice& choice) const {
     return kind(choice.begin);
   }
+  // One block of the frame as a choice.
+  [[nodiscard]] BucketChoice frozen(std::size_t block) const {
+    const auto at = count() + static_cast<std::int32_t>(block);
+    return {.begin = at, .end = at + 1, .mode = frame.frozen[block].mode};
+  }
+  [[nodiscard]] bool is_frozen(const BucketChoice& choice) const { return choice.begin >= count(); }
   // Bytes of one gradient that the bucket holds.
   [[nodiscard]] std::int64_t held(const BucketChoice& choice, std::int32_t gradient) const;
   // Of some that follow each other; of all of them, and with the space between them.

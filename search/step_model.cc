@@ -63,6 +63,7 @@ bool StepModel::delays() const { return data_->reducing.size() == 1 && data_->ro
 Schedule StepModel::schedule_of(std::span<const BucketChoice> choices) const {
   Schedule schedule = data_->frame;
   for (const BucketChoice& choice : choices) {
+    if (data_->is_frozen(choice)) continue;
     Bucket bucket = data_->bucket;
     bucket.id = BucketId{static_cast<std::int32_t>(schedule.buckets.size())};
     for (std::int32_t i = choice.begin; i < choice.end; ++i) {
@@ -93,12 +94,17 @@ Schedule StepModel::schedule_of(std::span<const BucketChoice> choices) const {
     }
     schedule.buckets.push_back(std::move(bucket));
   }
+  const auto buckets = static_cast<std::int32_t>(schedule.buckets.size());
+  for (std::size_t k = 0; k < schedule.frozen.size(); ++k) {
+    schedule.frozen[k].id = BucketId{buckets + static_cast<std::int32_t>(k)};
+  }
   if (!data_->gathers_each_use()) return schedule;
   for (const GatherStop& stop : gathers_of(*data_, choices)) {
     const GatherChoice& choice = choices[stop.bucket].gather;
     schedule::ParameterGather gather;
     gather.stream = schedule::CommStream{choice.stream};
-    gather.bucket = schedule.buckets[stop.bucket].id;
+    gather.bucket =
+        BucketId{static_cast<std::int32_t>(stop.bucket)};  // choices end with the blocks
     gather.readers = stop.readers;
     const bool backward = stop.readers == schedule::GatherFor::Backward;
     const std::int32_t place = *(backward ? choice.backward : choice.forward);
@@ -144,7 +150,7 @@ bool take_range(const StepData& data, const Bucket& bucket, std::vector<std::int
 
 bool same_frame(const StepData& data, const Schedule& schedule, const Bucket& bucket) {
   const Bucket& frame = data.bucket;
-  return schedule.collectives == data.frame.collectives && schedule.frozen == data.frame.frozen &&
+  return schedule.collectives == data.frame.collectives &&
          schedule.pipeline == data.frame.pipeline && schedule.scale == data.frame.scale &&
          schedule.merge == data.frame.merge && schedule.parameters == data.frame.parameters &&
          bucket.collective == frame.collective && bucket.pad_to == frame.pad_to &&
@@ -164,7 +170,7 @@ std::optional<std::int32_t> launch_of(const StepData& data, const BucketChoice& 
   if (std::holds_alternative<schedule::LaunchAfterBackward>(point)) return backward_end;
   const auto* after = std::get_if<schedule::LaunchAfterOp>(&point);
   if (after == nullptr) return kWhenReady;
-  if (data.reducing.size() > 1 || data.roles.size() > 1) return std::nullopt;
+  if (data.reducing.size() > 1) return std::nullopt;
   const auto found = std::ranges::find(data.ids, after->op);
   const auto at = static_cast<std::int32_t>(found - data.ids.begin());
   if (found == data.ids.end() || at > backward_end) return std::nullopt;
@@ -182,19 +188,30 @@ std::optional<std::int32_t> place_of(const StepData& data, const schedule::Launc
   return at + 1;
 }
 
-// False for gathers that are none of the model's.
+// False for gathers, or frozen blocks, that are none of the model's.
 bool take_gathers(const StepData& data, const Schedule& schedule, Choices& choices) {
+  std::vector<BucketId> ids;  // of the choices
+  for (const Bucket& bucket : schedule.buckets) ids.push_back(bucket.id);
+  const bool same_blocks = std::ranges::equal(
+      schedule.frozen, data.frame.frozen,
+      [](const schedule::FrozenBlock& a, const schedule::FrozenBlock& b) {
+        return a.parameters == b.parameters && a.group == b.group && a.mode == b.mode;
+      });
+  if (!same_blocks) return false;
+  for (const schedule::FrozenBlock& block : schedule.frozen) {
+    choices.push_back(data.frozen(choices.size() - schedule.buckets.size()));
+    ids.push_back(block.id);
+  }
   if (!data.gathers_each_use()) return schedule.gathers.empty();
   for (const schedule::ParameterGather& gather : schedule.gathers) {
-    const auto bucket = std::ranges::find(schedule.buckets, gather.bucket, &Bucket::id);
+    const auto bucket = std::ranges::find(ids, gather.bucket);
     const auto* stream = std::get_if<schedule::CommStream>(&gather.stream);
     const std::optional<std::int32_t> place = place_of(data, gather.launch);
-    if (bucket == schedule.buckets.end() || stream == nullptr || stream->index < 0 ||
+    if (bucket == ids.end() || stream == nullptr || stream->index < 0 ||
         stream->index >= kMostStreams || !place) {
       return false;
     }
-    GatherChoice& choice =
-        choices[static_cast<std::size_t>(bucket - schedule.buckets.begin())].gather;
+    GatherChoice& choice = choices[static_cast<std::size_t>(bucket - ids.begin())].gather;
     const bool backward = gather.readers == schedule::GatherFor::Backward;
     const bool first = !choice.forward && !choice.backward;
     if (!first && choice.stream != stream->index) return false;
@@ -207,7 +224,7 @@ bool take_gathers(const StepData& data, const Schedule& schedule, Choices& choic
                             [&](const GatherStop& stop, const schedule::ParameterGather& gather) {
                               return stop.first_use != kBehindAllOps &&
                                      stop.readers == gather.readers &&
-                                     schedule.buckets[stop.bucket].id == gather.bucket;
+                                     ids[stop.bucket] == gather.bucket;
                             });
 }
 
@@ -224,7 +241,7 @@ std::optional<Choices> StepModel::choices_of(const Schedule& schedule) const {
     const bool in_batch = std::holds_alternative<schedule::LaunchInBatch>(bucket.launch);
     if (!same_frame(data, schedule, bucket) ||
         (comm != nullptr && (comm->index < 0 || comm->index >= kMostStreams)) ||
-        (in_batch && !delays()) || !take_range(data, bucket, taken, choice) ||
+        (in_batch && data.reducing.size() > 1) || !take_range(data, bucket, taken, choice) ||
         !same_groups(data.kind(choice), bucket)) {
       return std::nullopt;
     }

@@ -11,10 +11,10 @@
 //   evaluate(choices) == find_steady_state(lower(program, schedule_of(choices)), costs).summary.step_ns
 //
 // It serves all-reduces and sharded updates, whose parameters are gathered after the update, in the next forward or
-// before each use, and the all-reduces of pipelines; on unlike ranks, with contention, several streams, hosts of both
-// kinds, micro-steps that are all reduced or only the last, and collectives of the Program's own on any stream. `make`
-// refuses sharded updates in a pipeline, with replicas or beside frozen blocks, and gradients that differ in process group or dtype. The
-// caller then asks the simulator (planner.h).
+// before each use, with replicas of the shards and beside frozen blocks, in pipelines and without; gradients of several kinds; on unlike
+// ranks, with contention, several streams, hosts of both kinds, micro-steps that are all reduced or only the last, and collectives of
+// the Program's own on any stream. `make` refuses gradients that owe two reductions without shards, and groups that join several stages of
+// a pipeline. The caller then asks the simulator (planner.h).
 //
 // Why the graph is written anew for each candidate, rather than kept and changed: four fifths of the time of a sharded
 // candidate went into rewriting the Program and into commands (780 of them a second at 300 gradients), which this leaves
@@ -147,8 +147,8 @@ class StepModel {
   [[nodiscard]] bool place_gathers(Choices& choices, const schedule::Gathers& gathers,
                                    std::int32_t stream) const;
 
-  // Whether a bucket may be launched anywhere behind its gradients; else when they are ready or, any other launch, behind
-  // backward.
+  // Whether it is worth trying to launch a bucket anywhere behind its gradients. Where every micro-step reduces, one that is not
+  // launched when they are ready is launched behind backward; those of a pipeline are not held back.
   [[nodiscard]] bool delays() const;
 
   // The steady step. REQUIRES: choices hold every gradient once, those of one bucket are of one stage, launch <=

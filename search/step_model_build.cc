@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/rational.h"
 #include "schedule/lower/emit.h"
+#include "schedule/lower/gather.h"
 #include "schedule/lower/layout.h"
 #include "schedule/lower/messages.h"
 #include "schedule/lower/pipeline/async.h"
@@ -52,6 +53,9 @@ Schedule probe_of(const Schedule& frame, const std::vector<OwedGradient>& owed,
                   Collective collective) {
   Schedule probe = frame;
   probe.gathers.clear();
+  for (schedule::FrozenBlock& block : probe.frozen) {
+    block.id.value += static_cast<std::int32_t>(owed.size());
+  }
   // Without the frame's gradients: their memory would be kept once per bucket.
   Bucket like = frame.buckets.front();
   like.gradients = std::vector<schedule::Slice>();
@@ -78,12 +82,9 @@ std::optional<std::string> refusal_of(const Program& program, const models::Cost
                                       const Schedule& frame,
                                       const std::vector<OwedGradient>& owed) {
   if (owed.empty()) return "no gradient needs a reduction";
-  const bool sharded = is_sharded(frame);
-  if (program.stages > 1 && sharded) return "the updates of a pipeline are sharded";
   if (program.stages > 1 && frame.merge.sync == SyncPoint::EveryMicroStep) {
     return "a pipeline reduces in every micro-step";
   }
-  if (!frame.frozen.empty()) return "frozen parameters are gathered";
   const auto is_of_bucket = [](const models::MeasuredKernel& kernel) {
     return kernel.op.starts_with("bucket");
   };
@@ -119,6 +120,7 @@ class Builder {
     if (whole) data_.sharding.emplace();
     take_roles();
     take_gradients(kinds);
+    take_frozen();
     if (!take_ops() || !are_alike()) return std::nullopt;
     for (std::size_t role = 0; role < roles_.size(); ++role) take_messages(role);
     if (!find_reducing_steps()) return std::nullopt;
@@ -171,6 +173,7 @@ class Builder {
       data_.roles[static_cast<std::size_t>(role)].ops.push_back(data_.ops.size());
       data_.ids.push_back(op.id);
       StepOp& known = data_.ops.emplace_back();
+      known.role = role;
       known.kernel = models::kernel_class(op);
       const bool travels = std::holds_alternative<schedule::CollectiveWork>(op.work);
       known.issue = travels || data_.inline_host() ? 0 : data_.costs.issue(op).count();
@@ -213,6 +216,7 @@ class Builder {
     for (Travel message : roles_[index].travels) {
       data_.ops[message.what].is_message = true;
       // Streams of pairs of stages come behind those that buckets may have.
+      data_.ops[message.what].is_send = message.between_stages;
       if (message.between_stages) message.stream.value += kMostStreams;
       data_.streams = std::max(data_.streams, message.stream.value + 1);
       data_.roles[index].messages.push_back(message);
@@ -226,9 +230,7 @@ class Builder {
       for (const RoleDraft& role : roles_) {
         const auto at = static_cast<std::size_t>(step);
         found.backward_end.push_back(position(role.backward_end[at]));
-        // The first op behind it may be an update of the placement.
-        found.after_backward.push_back(data_.sharding ? found.backward_end.back() + 1
-                                                      : position(role.after_backward[at]));
+        found.after_backward.push_back(position(role.after_backward[at]));
       }
       if (!find_accesses(found, step)) return false;
     }
@@ -252,6 +254,25 @@ class Builder {
       data_.bytes_sum.push_back(data_.bytes_sum.back() + data_.bytes.back());
       data_.spaced_sum.push_back(data_.spaced_sum.back() +
                                  data_.kinds.back().spaced(data_.bytes.back()));
+    }
+  }
+
+  // As more gradients of kinds of their own.
+  void take_frozen() {
+    lay_out_parameters(draft_, {});
+    for (const schedule::internal::GatherPlan& plan : draft_.gathers) {
+      const schedule::BucketLayout& layout = draft_.out.bucket(plan.parameters);
+      const std::int64_t element = schedule::element_size(layout.dtype).count();
+      for (const schedule::BucketMember& member : layout.members) {
+        gradient_of_[member.tensor] = static_cast<std::int32_t>(data_.bytes.size());
+      }
+      data_.kind_of.push_back(static_cast<std::int32_t>(data_.kinds.size()));
+      data_.kinds.push_back({.role = plan.role,
+                             .group = program().group(plan.group),
+                             .element = element,
+                             .parameter = element,
+                             .is_frozen = true});
+      data_.bytes.push_back(layout.payload.count());
     }
   }
 
@@ -369,20 +390,23 @@ class Builder {
       update.op.writes.clear();
       sharding.updates.push_back(std::move(update));
     }
-    return sharding.updates.front().before_op > data_.reducing.back().backward_end.front() ||
+    return sharding.updates.front().before_op >
+               std::ranges::max(data_.reducing.back().backward_end) ||
            refuse("updates stand within backward");
   }
 
   // Who reads the parameter of each gradient, and in which phase of which micro-step.
   bool find_readers() {
     Sharding& sharding = *data_.sharding;
-    sharding.first_reader.assign(data_.gradients.size(), kBehindAllOps);
+    const std::size_t all = data_.bytes.size();  // with frozen blocks
+    sharding.first_reader.assign(all, kBehindAllOps);
     if (data_.frame.parameters == schedule::ParameterSync::EachUse) {
       sharding.steps.resize(static_cast<std::size_t>(program().micro_steps));
     }
     for (GatheringStep& step : sharding.steps) {
-      step.forward.resize(data_.gradients.size());
-      step.backward.resize(data_.gradients.size());
+      step.begin.assign(roles_.size(), 0);
+      step.forward.resize(all);
+      step.backward.resize(all);
     }
     for (std::int32_t i = 0; i < ops(); ++i) {
       const Op& op = program().ops[static_cast<std::size_t>(i)];
@@ -390,7 +414,8 @@ class Builder {
       if (op.phase != Phase::Optimizer && !sharding.steps.empty()) {
         const bool one = program().micro_steps == 1;
         step = &sharding.steps[one ? 0 : static_cast<std::size_t>(op.micro_step)];
-        if (step->ops.empty() && step != &sharding.steps.front()) step->begin = i;
+        std::int32_t& begin = step->begin[static_cast<std::size_t>(program().role_of(op))];
+        if (begin == 0 && step != &sharding.steps.front()) begin = i;
         step->ops.push_back(i);
       }
       for (const auto* list : {&op.reads, &op.writes}) {
@@ -406,7 +431,24 @@ class Builder {
         }
       }
     }
+    find_places();
     return true;
+  }
+
+  // Where the ops of the last micro-step stand in others (schedule/lower/gather.cc).
+  void find_places() {
+    std::vector<GatheringStep>& steps = data_.sharding->steps;
+    for (std::size_t k = 0; k + 1 < steps.size(); ++k) {
+      steps[k].behind.assign(data_.ops.size(), 0);
+      for (const std::int32_t op : steps.back().ops) {
+        const Op& known = program().ops[static_cast<std::size_t>(op)];
+        if (program().stages > 1 && !schedule::is_repeated(known)) continue;
+        const RoleDraft& role = roles_[static_cast<std::size_t>(program().role_of(known))];
+        const std::size_t here =
+            position_of(draft_, role, "probe", known.id, static_cast<std::int32_t>(k));
+        steps[k].behind[static_cast<std::size_t>(op)] = position(here) + 1;
+      }
+    }
   }
 
   Draft draft_;
@@ -440,6 +482,7 @@ StepModel::Made StepModel::make(const Program& program, const models::Costs& cos
   const Schedule probe = probe_of(frame, kinds.gradients, collective);
   Schedule unsharded = probe_of(frame, kinds.gradients, Collective::AllReduce);
   unsharded.parameters = schedule::ParameterSync::AfterUpdate;
+  unsharded.frozen.clear();
   std::optional<Program> whole;
   std::vector<schedule::ShardedBucket> shards;
   auto made = attempt([&]() -> StepModel::Made {

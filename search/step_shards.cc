@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "schedule/lower/rewrite/shard_work.h"
 #include "schedule/policies/fsdp.h"
@@ -48,8 +49,8 @@ std::int64_t StepData::extent(const BucketChoice& choice) const {
 Bytes StepData::size(const BucketChoice& choice) const {
   const GradientKind& kind = this->kind(choice);
   const std::int64_t parts = shards(kind);
-  const std::int64_t pad =
-      parts == 1 ? bucket.pad_to.count() : std::lcm(bucket.pad_to.count(), parts * kind.element);
+  const std::int64_t unit = kind.is_frozen ? 1 : bucket.pad_to.count();
+  const std::int64_t pad = parts == 1 ? unit : std::lcm(unit, parts * kind.element);
   return Bytes((extent(choice) + pad - 1) / pad * pad);
 }
 
@@ -128,7 +129,10 @@ std::vector<GatherStop> gathers_of(const StepData& data, std::span<const BucketC
     if (gather.forward) add(gather.keeps ? GatherFor::ForwardAndBackward : GatherFor::Forward);
     if (gather.backward) add(GatherFor::Backward);
   }
-  std::ranges::stable_sort(stops, {}, &GatherStop::first_use);
+  // Role by role.
+  std::ranges::stable_sort(stops, {}, [&](const GatherStop& stop) {
+    return std::pair(data.kind(choices[stop.bucket]).role, stop.first_use);
+  });
   return stops;
 }
 
@@ -136,74 +140,88 @@ bool StepModel::place_gathers(Choices& choices, const schedule::Gathers& gathers
                               std::int32_t stream) const {
   const StepData& data = *data_;
   const GatheringStep& step = data.sharding->steps.back();
-  // Positions are counted among the ops of forward and backward.
-  const auto readers = [&](const Uses& uses) {
-    if (uses.first == kBehindAllOps) return schedule::BlockReaders{};
-    const auto at = [&](std::int32_t op) {
-      return static_cast<std::size_t>(std::ranges::lower_bound(step.ops, op) - step.ops.begin());
-    };
-    return schedule::BlockReaders{at(uses.first), at(uses.last)};
-  };
-  std::vector<schedule::BlockUse> blocks;
-  for (const BucketChoice& choice : choices) {
-    blocks.push_back({.bytes = data.kind(choice).parameters(data.size(choice).count()),
-                      .unit = blocks.size(),
-                      .forward = readers(uses_of(step, choice, GatherFor::Forward)),
-                      .backward = readers(uses_of(step, choice, GatherFor::Backward))});
-  }
-  const schedule::BlockStays placed =
-      schedule::stays_of(blocks, gathers, schedule::MicroBatches::InTurn);
-  if (placed.failed) return false;
+  for (std::size_t k = 0; k < data.frame.frozen.size(); ++k) choices.push_back(data.frozen(k));
   for (BucketChoice& choice : choices) choice.gather = {.stream = stream};
-  for (const schedule::BlockStay& stay : placed.all) {
-    GatherChoice& choice = choices[stay.block].gather;
-    const std::int32_t place = stay.launch == 0 ? 0 : step.ops[stay.launch - 1] + 1;
-    (stay.readers == GatherFor::Backward ? choice.backward : choice.forward) = place;
-    choice.keeps = choice.keeps || stay.readers == GatherFor::ForwardAndBackward;
+  for (std::int32_t role = 0; role < std::ssize(data.roles); ++role) {
+    // Positions are counted among the role's ops of forward and backward.
+    std::vector<std::int32_t> ops;
+    for (const std::int32_t op : step.ops) {
+      const StepOp& known = data.ops[static_cast<std::size_t>(op)];
+      if (known.role == role && !known.is_send) ops.push_back(op);
+    }
+    const auto readers = [&](const Uses& uses) {
+      if (uses.first == kBehindAllOps) return schedule::BlockReaders{};
+      const auto at = [&](std::int32_t op) {
+        return static_cast<std::size_t>(std::ranges::lower_bound(ops, op) - ops.begin());
+      };
+      return schedule::BlockReaders{at(uses.first), at(uses.last)};
+    };
+    std::vector<schedule::BlockUse> blocks;
+    std::vector<BucketChoice*> of;  // the blocks
+    for (BucketChoice& choice : choices) {
+      if (data.kind(choice).role != role) continue;
+      blocks.push_back({.bytes = data.kind(choice).parameters(data.size(choice).count()),
+                        .unit = blocks.size(),
+                        .forward = readers(uses_of(step, choice, GatherFor::Forward)),
+                        .backward = readers(uses_of(step, choice, GatherFor::Backward))});
+      of.push_back(&choice);
+    }
+    const schedule::BlockStays placed =
+        schedule::stays_of(blocks, gathers,
+                           data.roles.size() == 1 ? schedule::MicroBatches::InTurn
+                                                  : schedule::MicroBatches::Interleaved);
+    if (placed.failed) return false;
+    for (const schedule::BlockStay& stay : placed.all) {
+      GatherChoice& choice = of[stay.block]->gather;
+      const std::int32_t place = stay.launch == 0 ? 0 : ops[stay.launch - 1] + 1;
+      (stay.readers == GatherFor::Backward ? choice.backward : choice.forward) = place;
+      choice.keeps = choice.keeps || stay.readers == GatherFor::ForwardAndBackward;
+    }
   }
   return true;
 }
 
 void StepWriter::place_updates(std::span<const BucketChoice> choices) {
   const Sharding& sharding = *data_.sharding;
-  last_update_.clear();
-  for (const BucketChoice& choice : choices) {
+  last_update_.assign(choices.size(), 0);
+  update_order_.clear();
+  for (std::size_t b = 0; b < choices.size(); ++b) {
+    if (data_.is_frozen(choices[b])) continue;
     const auto* const of = sharding.update_of.data();
-    last_update_.push_back(*std::max_element(of + choice.begin, of + choice.end));
+    last_update_[b] = *std::max_element(of + choices[b].begin, of + choices[b].end);
+    update_order_.push_back(b);
   }
-  update_order_.resize(choices.size());
-  std::iota(update_order_.begin(), update_order_.end(), std::size_t{0});
   std::ranges::stable_sort(update_order_, {}, [this](std::size_t b) { return last_update_[b]; });
 
-  const std::size_t lanes = lanes_per_role();
   auto next = static_cast<std::size_t>(sharding.updates.front().before_op);
+  for (Role& role : roles_) role.ops.resize(role.unmoved);
   ops_.resize(next);
-  work_.resize(next * lanes);
+  work_.resize(next * lanes_per_role());
   moved_.clear();
-  update_at_.resize(choices.size());
-  const auto here = [this] { return static_cast<std::int32_t>(ops_.size()); };
+  update_at_.assign(choices.size(), 0);
+  const auto add = [this](const StepOp& op, auto work) {
+    roles_[static_cast<std::size_t>(op.role)].ops.push_back(ops_.size());
+    ops_.push_back(op);
+    work_.insert(work_.end(), work, work + static_cast<std::ptrdiff_t>(lanes_per_role()));
+  };
   const auto take_until = [&](std::size_t end) {
     for (; next < end; ++next) {
       moved_.push_back(ops_.size());
-      ops_.push_back(data_.ops[next]);
-      const auto work = data_.work.begin() + static_cast<std::ptrdiff_t>(next * lanes);
-      work_.insert(work_.end(), work, work + static_cast<std::ptrdiff_t>(lanes));
+      add(data_.ops[next],
+          data_.work.begin() + static_cast<std::ptrdiff_t>(next * lanes_per_role()));
     }
   };
   for (const std::size_t b : update_order_) {
     const CutUpdate& last = sharding.updates[static_cast<std::size_t>(last_update_[b])];
     take_until(static_cast<std::size_t>(last.before_op));
-    update_at_[b] = here();
+    update_at_[b] = static_cast<std::int32_t>(ops_.size());
     const Price& cost = price(choices[b]);
-    ops_.push_back(cost.update);
-    work_.insert(work_.end(), cost.update_work.begin(), cost.update_work.end());
+    add(cost.update, cost.update_work.begin());
   }
   take_until(data_.ops.size());
-  roles_.front().ops.resize(ops_.size());
-  std::iota(roles_.front().ops.begin(), roles_.front().ops.end(), std::size_t{0});
 
   cuts_.clear();
-  for (std::size_t b = 0; b < choices.size(); ++b) {
+  for (const std::size_t b : update_order_) {
     for (const std::int32_t end : {choices[b].begin, choices[b].end - 1}) {
       const bool cut = data_.held(choices[b], end) < data_.bytes[static_cast<std::size_t>(end)];
       if (cut) cuts_.push_back({end, update_at_[b]});
@@ -214,11 +232,15 @@ void StepWriter::place_updates(std::span<const BucketChoice> choices) {
 
 void StepWriter::price_update(const BucketChoice& choice, Price& price) const {
   const schedule::Op op = data_.update_of(choice);
-  for (const Rank rank : lanes_.ranks()) {
+  const std::int32_t role = data_.kind(choice).role;
+  const sim::LaneRange lanes = lanes_.roles()[static_cast<std::size_t>(role)];
+  for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {
+    const Rank rank = lanes_.ranks()[static_cast<std::size_t>(lane)];
     const std::int64_t ns = data_.costs.op(op, rank).count();
     price.update_work.push_back(step::Work::fixed(ns + data_.launch_gap()));
   }
   price.update = {.issue = data_.inline_host() ? 0 : data_.costs.issue(op).count(),
+                  .role = role,
                   .kernel = models::kernel_class(op)};
 }
 
@@ -237,13 +259,14 @@ std::int32_t StepWriter::update_behind(std::int32_t op, const BucketChoice& choi
   return first;
 }
 
-void StepWriter::plan_gathers() {
-  if (data_.gathers_each_use()) return plan_gathers_each_use();
-  std::vector<schedule::Travel>& travels = roles_.front().travels;
+void StepWriter::plan_gathers(std::size_t index) {
+  if (data_.gathers_each_use()) return plan_gathers_each_use(index);
+  std::vector<schedule::Travel>& travels = roles_[index].travels;
   const std::size_t first = travels.size();
   const bool next_forward = data_.frame.parameters == schedule::ParameterSync::NextForward;
   for (std::size_t b = 0; b < choices_.size(); ++b) {
     const BucketChoice& choice = choices_[b];
+    if (!std::cmp_equal(data_.kind(choice).role, index)) continue;
     const std::int32_t update = next_forward ? kBeforeAllOps : update_at_[b];
     std::int32_t use = update_behind(update, choice, b);
     for (std::int32_t i = choice.begin; next_forward && i < choice.end; ++i) {
@@ -265,27 +288,31 @@ void StepWriter::plan_gathers() {
 }
 
 // In every micro-step.
-void StepWriter::plan_gathers_each_use() {
-  const std::vector<GatheringStep>& steps = data_.sharding->steps;
-  const std::vector<GatherStop> stops = gathers_of(data_, choices_);
+void StepWriter::plan_gathers_each_use(std::size_t index) {
+  const auto role = static_cast<std::int32_t>(index);
+  if (index == 0) stops_ = gathers_of(data_, choices_);
   wanted_.clear();
-  for (const GatheringStep& step : steps) {
-    for (const GatherStop& stop : stops) {
+  for (const GatheringStep& step : data_.sharding->steps) {
+    for (std::size_t k = 0; k < stops_.size(); ++k) {
+      const GatherStop& stop = stops_[k];
       const BucketChoice& choice = choices_[stop.bucket];
+      if (data_.kind(choice).role != role) continue;
       const Uses uses = uses_of(step, choice, stop.readers);
       const std::int32_t place =
           *(stop.readers == GatherFor::Backward ? choice.gather.backward : choice.gather.forward);
       wanted_.push_back({.travel = {.kind = schedule::Travel::Kind::Gather,
                                     .what = stop.bucket,
                                     .stream = StreamId{choice.gather.stream + 1}},
-                         .asked = static_cast<std::size_t>(
-                             place == 0 ? step.begin : steps.back().same_place(place, step)),
+                         .gather = k,
+                         .stays = stop.readers == GatherFor::ForwardAndBackward,
+                         .asked = static_cast<std::size_t>(step.same_place(place, role)),
                          .first = static_cast<std::size_t>(uses.first),
                          .last = static_cast<std::size_t>(uses.last)});
     }
   }
+  if (roles_.size() > 1) schedule::join_micro_batches(wanted_);
   free_.assign(choices_.size(), 0);
-  schedule::place_in_turn(wanted_, free_, roles_.front().travels);
+  schedule::place_in_turn(wanted_, free_, roles_[index].travels);
 }
 
 }  // namespace dovetail::search

@@ -34,6 +34,7 @@ StepWriter::StepWriter(const StepData& data)
   for (std::size_t i = 0; i < roles_.size(); ++i) {
     roles_[i].ops = data.roles[i].ops;
     add_up(roles_[i]);
+    add_channels(roles_[i], data.roles[i].messages);
   }
   step::StepGraph& graph = graph_.made().graph;
   graph.launch_gap = data.launch_gap();
@@ -41,10 +42,26 @@ StepWriter::StepWriter(const StepData& data)
   if (std::ranges::all_of(graph.contention, &models::Contention::none)) graph.contention.clear();
 }
 
+void StepWriter::add_channels(Role& role, std::span<const schedule::Travel> messages) const {
+  role.sent.resize(messages.size());
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    if (!meets(messages[i])) continue;
+    auto known = std::ranges::find(role.channels, messages[i].stream, &Channel::stream);
+    if (known == role.channels.end()) {
+      known = role.channels.insert(known, {.stream = messages[i].stream, .messages = {}});
+    }
+    known->messages.push_back(i);
+  }
+}
+
 void StepWriter::add_up(Role& role) const {
   const std::size_t lanes = lanes_per_role();
   std::size_t ops = role.ops.size();
-  if (data_.sharding) ops = static_cast<std::size_t>(data_.sharding->updates.front().before_op);
+  if (data_.sharding) {
+    const auto updates = static_cast<std::size_t>(data_.sharding->updates.front().before_op);
+    ops = static_cast<std::size_t>(std::ranges::lower_bound(role.ops, updates) - role.ops.begin());
+  }
+  role.unmoved = ops;
   role.work_sum.assign(1, 0);
   role.issue_sum.assign(1, 0);
   role.late_sum.assign(1, 0);
@@ -112,10 +129,12 @@ void StepWriter::plan(std::span<const BucketChoice> choices) {
       role.first = role.travels.size();
       role.last_launch = 0;
     }
-    for (std::size_t b = 0; b < choices.size(); ++b) plan_bucket(step, b);
+    for (std::size_t b = 0; b < choices.size(); ++b) {
+      if (!data_.is_frozen(choices[b])) plan_bucket(step, b);
+    }
     for (std::size_t r = 0; r < roles_.size(); ++r) plan_waits(step, r);
   }
-  if (data_.sharding) plan_gathers();
+  for (std::size_t r = 0; data_.sharding && r < roles_.size(); ++r) plan_gathers(r);
   plan_messages();
   for (Role& role : roles_) role.agenda.fill(timetable(role));
 }
@@ -124,8 +143,8 @@ void StepWriter::plan_bucket(const ReducingStep& step, std::size_t bucket) {
   const BucketChoice& choice = choices_[bucket];
   const auto r = static_cast<std::size_t>(data_.kind(choice).role);
   Role& role = roles_[r];
-  // In a micro-step that is not the last, and in a pipeline, only one point behind `ready` can be asked for.
-  const bool one_point = data_.reducing.size() > 1 || roles_.size() > 1;
+  // In a micro-step that is not the last only one point behind `ready` can be asked for.
+  const bool one_point = data_.reducing.size() > 1;
   const std::int32_t asked =
       one_point && choice.launch != kWhenReady ? step.backward_end[r] : choice.launch;
   const auto begin = static_cast<std::size_t>(choice.begin);
@@ -158,8 +177,14 @@ void StepWriter::plan_packs(const ReducingStep& step, const BucketChoice& choice
 
 void StepWriter::plan_waits(const ReducingStep& step, std::size_t index) {
   Role& role = roles_[index];
+  auto after_backward = static_cast<std::size_t>(step.after_backward[index]);
+  if (data_.sharding) {  // it may be an update of the placement
+    const auto end = static_cast<std::size_t>(step.backward_end[index]);
+    const auto next = std::ranges::upper_bound(role.ops, end);
+    after_backward = next == role.ops.end() ? schedule::kEnd : *next;
+  }
   schedule::place_waits(
-      std::span(role.travels), role.first, static_cast<std::size_t>(step.after_backward[index]),
+      std::span(role.travels), role.first, after_backward,
       [this](const schedule::Travel& travel) -> schedule::WaitAsk {
         const BucketChoice& choice = choice_of(travel);
         const bool last = choice.launch == data_.backward_end_for(choice);
@@ -184,6 +209,7 @@ void StepWriter::plan_waits(const ReducingStep& step, std::size_t index) {
 void StepWriter::plan_messages() {
   for (std::size_t r = 0; r < roles_.size(); ++r) {
     Role& role = roles_[r];
+    role.first_message = role.travels.size();
     for (schedule::Travel message : data_.roles[r].messages) {
       if (data_.sharding) {
         message.what = place_of(message.what);
@@ -192,7 +218,6 @@ void StepWriter::plan_messages() {
       }
       role.travels.push_back(message);
     }
-    role.sent.resize(role.travels.size());
   }
 }
 
@@ -207,15 +232,14 @@ const StepWriter::Price& StepWriter::price(const BucketChoice& choice) {
   }
   const Bytes size = data_.size(choice);
   known = {.begin = choice.begin, .end = choice.end, .skip = choice.skip, .take = choice.take};
-  known.travel = data_.travel(choice);
   const GradientKind& kind = data_.kind(choice);
   if (kind.scales_before) known.scale = data_.costs.scale(size);
   if (kind.scales_after) known.scale = data_.costs.scale(Bytes(size.count() / data_.shards(kind)));
   if (kind.replicas) known.replicate = data_.replicate(choice);
-  if (data_.sharding) {
-    known.gather = data_.gather(choice);
-    price_update(choice, known);
-  }
+  if (data_.sharding) known.gather = data_.gather(choice);
+  if (kind.is_frozen) return known;
+  known.travel = data_.travel(choice);
+  if (data_.sharding) price_update(choice, known);
   return known;
 }
 
@@ -324,21 +348,28 @@ void StepWriter::write(std::int32_t steps, Detail detail) {
   }
 }
 
-// Role by role, each as far as it gets before it waits for another one.
+// Role by role, each as far as it gets before it waits for another one. The order is that of sim/issue_order.h: it decides
+// which of two transfers is first that begin at once on one link.
 void StepWriter::write_step() {
   for (role_ = 0; role_ < std::ssize(roles_); ++role_) begin_role();
   for (bool moved = true; moved;) {
     moved = false;
-    for (role_ = 0; role_ < std::ssize(roles_); ++role_) {
-      Role& role = at();
-      const std::size_t before = role.walk.done();
-      if (role.ended) continue;
-      role.ended = role.walk.go_on(role.agenda, *this);
-      flush();
-      moved = moved || role.ended || role.walk.done() != before;
-    }
+    for (role_ = 0; role_ < std::ssize(roles_); ++role_) moved = take_turn() || moved;
   }
   DOVETAIL_CHECK(std::ranges::all_of(roles_, &Role::ended)) << "roles wait for each other";
+}
+
+// Whether anything is done.
+bool StepWriter::take_turn() {
+  Role& role = at();
+  const std::size_t before = role.walk.done();
+  bool moved = false;
+  do {
+    while (arrive_next(true)) moved = true;
+    if (!role.ended) role.ended = role.walk.go_on(role.agenda, *this);
+    flush();
+  } while (arrive_next(false));
+  return moved || role.walk.done() != before;
 }
 
 void StepWriter::begin_role() {
@@ -346,6 +377,13 @@ void StepWriter::begin_role() {
   role.clock = 0;
   role.ended = role.is_recorded = false;
   role.done.assign(role.travels.size(), kNotYet);
+  for (Sent& sent : role.sent) {
+    sent.behind.clear();
+    sent.enqueue.reset();
+    sent.is_issued = sent.has_arrived = false;
+    sent.issued = 0;
+  }
+  for (Channel& channel : role.channels) channel.head = 0;
   // Of several roles another one may have something in flight.
   role.as_one =
       detail_ == Detail::Runs && (roles_.size() == 1 || graph_.made().graph.contention.empty());
@@ -356,14 +394,6 @@ void StepWriter::arrive(std::span<const StreamId> streams) {
   at().is_recorded = true;
   at().clock += (1 + std::ssize(streams)) * data_.costs.host.event.count();
   for (const StreamId stream : streams) graph_.follow(role_, stream, kComputeStream);
-}
-
-void StepWriter::write_own(std::int32_t index) {
-  flush();
-  const OwnCollective& own = data_.own[static_cast<std::size_t>(index)];
-  const sim::Place here = place(kComputeStream, data_.costs.host.collective);
-  graph_.add_collective(std::span(&here, 1), own.group, own.cost);
-  note_issue(at().clock);
 }
 
 void StepWriter::run(std::size_t begin, std::size_t end) {
@@ -382,7 +412,8 @@ void StepWriter::run(std::size_t begin, std::size_t end) {
     if (what.is_message) continue;
     role.is_recorded = false;
     if (what.own) {
-      write_own(*what.own);
+      const OwnCollective& own = data_.own[static_cast<std::size_t>(*what.own)];
+      write_transfer(kComputeStream, NodeKind::Call, own.group, own.cost);
       continue;
     }
     role.clock += what.issue;
@@ -444,38 +475,56 @@ void StepWriter::open(std::size_t i) {
   const schedule::Travel& travel = this->travel(i);
   flush();
   if (travel.after_compute) at().clock += 2 * data_.costs.host.event.count();  // record and wait
-  if (travel.kind != schedule::Travel::Kind::Message)
-    return graph_.follow(role_, travel.stream, kComputeStream);
-  Sent& sent = at().sent[i];
-  sent.behind.clear();
-  if (travel.after_compute) sent.behind = graph_.waited_for(role_, kComputeStream);
+  if (!travel.after_compute) return;
+  if (meets(travel)) {
+    sent(i).behind = graph_.waited_for(role_, kComputeStream);
+  } else {
+    graph_.follow(role_, travel.stream, kComputeStream);
+  }
 }
 
 void StepWriter::close(std::size_t i) {
   const schedule::Travel& travel = this->travel(i);
   at().clock += data_.costs.host.event.count();
-  if (travel.kind == schedule::Travel::Kind::Message) return meet(i);
-  at().done[i] = graph_.first_waited_for(role_, travel.stream);
+  if (!meets(travel)) {
+    at().done[i] = graph_.first_waited_for(role_, travel.stream);
+    return;
+  }
+  while (arrive_next(true)) {
+  }
 }
 
 void StepWriter::communicate(std::size_t i, schedule::Part part) {
   const schedule::Travel& travel = this->travel(i);
-  if (travel.kind == schedule::Travel::Kind::Message) return send(i);
-  const Price& cost = price(choice_of(travel));
-  if (travel.stream == kComputeStream) {
-    flush();
-    at().is_recorded = false;
-  } else if (const auto enqueue = write_enqueue(NodeKind::Enqueue)) {
-    graph_.wait_for(role_, travel.stream, *enqueue, EdgeKind::Launch);
+  if (travel.kind == schedule::Travel::Kind::Message) {
+    // Behind a record it opens a launch (schedule/transfers.h).
+    const bool launches = travel.after_compute || at().is_recorded;
+    const NodeKind enqueue = launches ? NodeKind::Enqueue : NodeKind::Call;
+    if (meets(travel)) return send(i, enqueue);
+    return write_transfer(travel.stream, enqueue, own_of(travel).group, own_of(travel).cost);
   }
-  const sim::Place here = place(travel.stream, data_.costs.host.collective);
+  const Price& cost = price(choice_of(travel));
   const GradientKind& kind = data_.kind(choice_of(travel));
   const bool gathers = travel.kind == schedule::Travel::Kind::Gather;
   if (part == schedule::Part::Shard) {
-    graph_.add_collective(std::span(&here, 1), *kind.replicas, cost.replicate);
+    write_transfer(travel.stream, NodeKind::Enqueue, *kind.replicas, cost.replicate);
   } else {
-    graph_.add_collective(std::span(&here, 1), kind.group, gathers ? cost.gather : cost.travel);
+    write_transfer(travel.stream, NodeKind::Enqueue, kind.group,
+                   gathers ? cost.gather : cost.travel);
   }
+}
+
+void StepWriter::write_transfer(StreamId stream, NodeKind enqueue,
+                                const schedule::ProcessGroup& group,
+                                const sim::TransferCost& cost) {
+  if (stream == kComputeStream) {
+    flush();
+    at().is_recorded = false;
+  } else if (const auto handed_over = write_enqueue(enqueue)) {
+    graph_.wait_for(role_, stream, *handed_over, EdgeKind::Launch);
+  }
+  const sim::Place here = place(stream, data_.costs.host.collective);
+  graph_.add_collective(std::span(&here, 1), group, cost);
   note_issue(at().clock);
 }
 
@@ -498,43 +547,78 @@ std::optional<std::int32_t> StepWriter::write_enqueue(NodeKind kind) {
   return write_node(kComputeStream, kind, time, models::KernelClass::Other);
 }
 
-// One side of a message is issued.
-void StepWriter::send(std::size_t i) {
-  Sent& sent = at().sent[i];
-  // Behind a record it opens a launch (schedule/transfers.h).
-  const bool launches = travel(i).after_compute || at().is_recorded;
-  sent.enqueue = write_enqueue(launches ? NodeKind::Enqueue : NodeKind::Call);
-  sent.place = place(travel(i).stream, data_.costs.host.collective);
-  sent.issued = at().clock;
+// One side of a message is issued. It may have travelled, as a receive waits for nothing but its turn.
+void StepWriter::send(std::size_t i, NodeKind enqueue) {
+  Sent& mine = sent(i);
+  mine.enqueue = write_enqueue(enqueue);
+  mine.place = place(travel(i).stream, data_.costs.host.collective);
+  mine.issued = at().clock;
+  mine.is_issued = true;
+  const std::int32_t entry = at().done[i];
+  if (entry == kNotYet) return;
+  const sim::CommandNode& known = graph_.made().command_nodes[static_cast<std::size_t>(entry)];
+  graph_.made().graph.hold(known.first, known.count, mine.place.issued);
+  for (sim::NodeId node = known.first; node < known.first + known.count; ++node) {
+    std::int64_t& issued = issued_[static_cast<std::size_t>(node)];
+    issued = std::max(issued, mine.issued + data_.launch_lead());
+  }
 }
 
-// A message travels once all its sides are issued.
-void StepWriter::meet(std::size_t i) {
-  const OwnCollective& own = data_.own[static_cast<std::size_t>(*ops_[travel(i).what].own)];
+bool StepWriter::arrive_next(bool issued) {
+  const bool needs_host = data_.inline_host() && data_.costs.host.collective > Duration{};
+  if (!issued && needs_host) return false;
+  Role& role = at();
+  for (;;) {
+    Channel* next = nullptr;  // the first that its host issues
+    for (Channel& channel : role.channels) {
+      if (channel.head == channel.messages.size()) continue;
+      const std::size_t head = channel.messages[channel.head];
+      const Sent& mine = role.sent[head];
+      if (mine.has_arrived || mine.is_issued != issued) continue;
+      if (!issued && role.travels[role.first_message + head].after_compute) continue;
+      if (next == nullptr || head < next->messages[next->head]) next = &channel;
+    }
+    if (next == nullptr) return false;
+    if (arrive(*next)) return true;
+  }
+}
+
+// Whether its head travels: all its sides are there.
+bool StepWriter::arrive(Channel& channel) {
+  Role& role = at();
+  const std::size_t head = channel.messages[channel.head];
+  const schedule::Travel& message = role.travels[role.first_message + head];
+  Sent& mine = role.sent[head];
+  mine.has_arrived = true;
+  if (!mine.is_issued) mine.place = {.role = role_, .step = step_, .stream = message.stream};
+  const OwnCollective& own = own_of(message);
   std::vector<Side>& sides = meetings_[static_cast<std::size_t>(own.meeting)];
-  sides.push_back({role_, i});
-  if (std::ssize(sides) < data_.meetings[static_cast<std::size_t>(own.meeting)]) return;
+  sides.push_back({role_, &channel});
+  if (std::ssize(sides) < data_.meetings[static_cast<std::size_t>(own.meeting)]) return false;
   std::ranges::sort(sides, {}, &Side::role);
   places_.clear();
   std::int64_t issued = 0;
   for (const Side& side : sides) {
-    const Role& role = roles_[static_cast<std::size_t>(side.role)];
-    const StreamId stream = role.travels[side.travel].stream;
-    const Sent& mine = role.sent[side.travel];
-    for (const std::int32_t entry : mine.behind) {
-      graph_.wait_for(side.role, stream, entry, EdgeKind::Event);
+    const Channel& theirs = *side.channel;
+    const Sent& each =
+        roles_[static_cast<std::size_t>(side.role)].sent[theirs.messages[theirs.head]];
+    for (const std::int32_t entry : each.behind) {
+      graph_.wait_for(side.role, theirs.stream, entry, EdgeKind::Event);
     }
-    if (mine.enqueue) graph_.wait_for(side.role, stream, *mine.enqueue, EdgeKind::Launch);
-    places_.push_back(mine.place);
-    issued = std::max(issued, mine.issued);
+    if (each.enqueue) graph_.wait_for(side.role, theirs.stream, *each.enqueue, EdgeKind::Launch);
+    places_.push_back(each.place);
+    issued = std::max(issued, each.issued);
   }
   graph_.add_collective(places_, own.group, own.cost);
   note_issue(issued);
   for (const Side& side : sides) {
-    Role& role = roles_[static_cast<std::size_t>(side.role)];
-    role.done[side.travel] = graph_.first_waited_for(side.role, role.travels[side.travel].stream);
+    Role& theirs = roles_[static_cast<std::size_t>(side.role)];
+    const std::size_t travelled = side.channel->messages[side.channel->head++];
+    theirs.done[theirs.first_message + travelled] =
+        graph_.first_waited_for(side.role, side.channel->stream);
   }
   sides.clear();
+  return true;
 }
 
 void StepWriter::wait(std::size_t i) {

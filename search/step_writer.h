@@ -66,12 +66,20 @@ class StepWriter {
     StepOp update = {};
     std::vector<step::Work> update_work = {};  // on each lane
   };
-  // A side of a message that is issued and waits for the others.
+  // A side of a message, which waits for the others.
   struct Sent {
     std::vector<std::int32_t> behind;  // entries that it waits for
     std::optional<std::int32_t> enqueue;
     sim::Place place;
+    bool is_issued = false;    // by its host
+    bool has_arrived = false;  // it stands at the head of its stream
     std::int64_t issued = 0;
+  };
+  // A stream of messages: which of the role's, and how many of them have travelled.
+  struct Channel {
+    StreamId stream;
+    std::vector<std::size_t> messages;
+    std::size_t head = 0;
   };
   static constexpr std::int32_t kNotYet = -1;
   // What the ranks of one stage do, and how far it is written.
@@ -85,12 +93,15 @@ class StepWriter {
     std::vector<schedule::Travel> travels;
     std::vector<schedule::Pack> packs;
     schedule::Agenda agenda;
+    std::size_t unmoved = 0;       // ops in front of the updates of shards
     std::size_t first = 0;         // of the travels of a micro-step
     std::int32_t last_launch = 0;  // of its buckets so far
     // Of the step that is written.
     schedule::RoleWalk walk;
     std::vector<std::int32_t> done;  // of each travel: the entry that ends it, or kNotYet
-    std::vector<Sent> sent;          // of each message, counted as a travel
+    std::size_t first_message = 0;   // of the travels
+    std::vector<Sent> sent;          // of each message
+    std::vector<Channel> channels;
     bool ended = false;
     bool is_recorded = false;    // the last that its compute stream was given is a record
     bool as_one = false;         // ops between two stops are one node
@@ -104,6 +115,7 @@ class StepWriter {
   }
 
   void add_up(Role& role) const;
+  void add_channels(Role& role, std::span<const schedule::Travel> messages) const;
   void plan(std::span<const BucketChoice> choices);
   void plan_bucket(const ReducingStep& step, std::size_t bucket);
   void plan_packs(const ReducingStep& step, const BucketChoice& choice, Role& role) const;
@@ -122,8 +134,8 @@ class StepWriter {
   // The first update of any part of the bucket's gradients behind an op.
   [[nodiscard]] std::int32_t update_behind(std::int32_t op, const BucketChoice& choice,
                                            std::size_t bucket) const;
-  void plan_gathers();
-  void plan_gathers_each_use();
+  void plan_gathers(std::size_t role);
+  void plan_gathers_each_use(std::size_t role);
 
   std::optional<Duration> from_one_step(Detail detail);
   // Whether ops that are one node are told of as well as one by one: nothing travels beside them, or there are no gaps
@@ -140,8 +152,8 @@ class StepWriter {
 
   void write(std::int32_t steps, Detail detail);
   void write_step();
+  bool take_turn();
   void begin_role();
-  void write_own(std::int32_t index);
 
   // What the walk asks for (schedule/lower/walk.h), of the role whose turn it is.
   friend schedule::RoleWalk;
@@ -158,8 +170,21 @@ class StepWriter {
   void unpack(std::size_t i);
   static void release(std::size_t /*i*/) {}
 
-  void send(std::size_t i);
-  void meet(std::size_t i);
+  void write_transfer(StreamId stream, sim::NodeKind enqueue, const schedule::ProcessGroup& group,
+                      const sim::TransferCost& cost);
+  [[nodiscard]] const OwnCollective& own_of(const schedule::Travel& message) const {
+    return data_.own[static_cast<std::size_t>(*ops_[message.what].own)];
+  }
+  // A message between several roles.
+  [[nodiscard]] bool meets(const schedule::Travel& travel) const {
+    return travel.kind == schedule::Travel::Kind::Message &&
+           data_.meetings[static_cast<std::size_t>(own_of(travel).meeting)] > 1;
+  }
+  void send(std::size_t i, sim::NodeKind enqueue);
+  Sent& sent(std::size_t i) { return at().sent[i - at().first_message]; }
+  // The head of a channel that may arrive; issued, or else a receive whose host is not needed for that.
+  bool arrive_next(bool issued);
+  bool arrive(Channel& channel);
   [[nodiscard]] const schedule::Travel& travel(std::size_t i) { return at().travels[i]; }
   [[nodiscard]] const BucketChoice& choice_of(const schedule::Travel& travel) const {
     return choices_[travel.what];
@@ -197,7 +222,7 @@ class StepWriter {
   std::vector<Role> roles_;
   struct Side {
     std::int32_t role = 0;
-    std::size_t travel = 0;
+    Channel* channel = nullptr;
   };
   std::vector<std::vector<Side>> meetings_;  // of each: the sides that are issued
 
@@ -212,6 +237,7 @@ class StepWriter {
   std::vector<std::int32_t> update_at_;    // of each bucket: position in ops_
   std::vector<std::size_t> moved_;         // of the ops behind the first update
   std::vector<Cut> cuts_;                  // of gradients that several buckets hold
+  std::vector<GatherStop> stops_;
   std::vector<schedule::WantedGather> wanted_;
   std::vector<std::size_t> free_;  // of each bucket: from where it is released
 

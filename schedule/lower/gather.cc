@@ -9,7 +9,6 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "base/count.h"
@@ -101,12 +100,9 @@ class EachUse {
   void run() {
     find_uses();
     for (std::int32_t step = 0; step < program_.micro_steps; ++step) {
-      for (const ParameterGather& gather : draft_.schedule.gathers) want(gather, step);
+      for (std::size_t k = 0; k < draft_.schedule.gathers.size(); ++k) want(k, step);
     }
-    if (program_.stages > 1) {
-      wanted_.insert(wanted_.end(), once_.begin(), once_.end());
-      std::ranges::stable_sort(wanted_, {}, &WantedGather::first);
-    }
+    if (program_.stages > 1) join_micro_batches(wanted_);
     place_in_turn(wanted_, free_, role_.travels);
   }
 
@@ -139,11 +135,14 @@ class EachUse {
                      ": no bucket of this id is reduce-scattered, and no block is frozen");
   }
 
-  void want(const ParameterGather& gather, std::int32_t step) {
+  void want(std::size_t index, std::int32_t step) {
+    const ParameterGather& gather = draft_.schedule.gathers[index];
     const auto at = static_cast<std::size_t>(step);
     const std::size_t plan = plan_of(gather);
     if (draft_.gathers[plan].role != role_.role) return;
-    WantedGather wanted{.travel = travel_of(plan, gather)};
+    WantedGather wanted{.travel = travel_of(plan, gather),
+                        .gather = index,
+                        .stays = gather.readers == GatherFor::ForwardAndBackward};
     for (const Phase phase : {Phase::Forward, Phase::Backward}) {
       const Uses& in_phase = uses_[at][2 * plan + (phase == Phase::Backward ? 1 : 0)];
       if (serves(gather.readers, phase) && in_phase.first != kEnd)
@@ -157,14 +156,7 @@ class EachUse {
         [&](const LaunchAfterOp& after) { return behind(gather, after.op, step); },
         [&](const LaunchAfterBackward&) { return refuse(gather, "after backward"); },
         [&](const LaunchInBatch&) { return refuse(gather, "in a batch"); });
-    if (program_.stages == 1 || gather.readers != GatherFor::ForwardAndBackward) {
-      wanted_.push_back(wanted);
-      return;
-    }
-    // In a pipeline one that serves forward and backward is for all micro-batches.
-    const auto [known, is_new] = once_of_.try_emplace(&gather, once_.size());
-    if (is_new) return once_.push_back(wanted);
-    once_[known->second].serve(wanted.first, wanted.last);
+    wanted_.push_back(wanted);
   }
 
   // The place behind the op, or behind what it is in this micro-step; of a pipeline's ops the optimizer's are in the last one only.
@@ -188,9 +180,7 @@ class EachUse {
   std::vector<std::vector<Uses>> uses_;          // [micro-step][plan, forward or backward]
   std::vector<std::size_t> begin_;               // of each micro-step
   std::vector<WantedGather> wanted_;             // in the order in which they are placed
-  std::vector<WantedGather> once_;               // in a pipeline: for all micro-batches
-  std::unordered_map<const ParameterGather*, std::size_t> once_of_;  // positions there
-  std::vector<std::size_t> free_;  // of each bucket: from where it is released
+  std::vector<std::size_t> free_;                // of each bucket: from where it is released
 };
 
 // Of the frozen blocks.
@@ -366,6 +356,26 @@ void lay_out_parameters(Draft& draft, const std::vector<ShardedBucket>& sharded)
 }  // namespace dovetail::schedule::internal
 
 namespace dovetail::schedule {
+
+void join_micro_batches(std::vector<WantedGather>& wanted) {
+  std::vector<WantedGather> joined;
+  std::vector<WantedGather> staying;
+  for (const WantedGather& one : wanted) {
+    if (!one.stays) {
+      joined.push_back(one);
+      continue;
+    }
+    const auto known = std::ranges::find(staying, one.gather, &WantedGather::gather);
+    if (known == staying.end()) {
+      staying.push_back(one);
+    } else {
+      known->serve(one.first, one.last);
+    }
+  }
+  joined.insert(joined.end(), staying.begin(), staying.end());
+  std::ranges::stable_sort(joined, {}, &WantedGather::first);
+  std::swap(wanted, joined);
+}
 
 // A launch behind its reader would be no gather for it: the latest place is before it.
 void place_in_turn(std::span<const WantedGather> wanted, std::vector<std::size_t>& free,

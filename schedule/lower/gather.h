@@ -31,6 +31,8 @@ namespace dovetail::schedule {
 // p + 1 is behind the op at position p.
 struct WantedGather {
   Travel travel = {};
+  std::size_t gather = 0;              // which of the gathers, once in each micro-step
+  bool stays = false;                  // for forward and backward
   std::size_t asked = 0;               // where it is to be launched
   std::size_t first = kEnd, last = 0;  // readers
 
@@ -39,6 +41,9 @@ struct WantedGather {
     last = last > to ? last : to;
   }
 };
+
+// Of a pipeline: one that stays is for all micro-batches, which other ones may come between; in the order of need.
+void join_micro_batches(std::vector<WantedGather>& wanted);
 
 // Puts them behind `travels`: none before the one in front of it, none before its parameters are released, none behind its
 // first reader. `free`: memory, for each Travel::what.

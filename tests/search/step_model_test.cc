@@ -255,16 +255,21 @@ void vary_updates(Random& random, schedule::Program& program) {
   }
 }
 
-// Reduce-scattered, with micro-steps, gathered at any time; backward reads parameters, too.
-Case sharded(Case result, Random& random) {
-  for (schedule::Op& op : result.program.ops) {
+// Backward reads parameters, too.
+void read_parameters(schedule::Program& program) {
+  for (schedule::Op& op : program.ops) {
     if (op.phase != schedule::Phase::Backward) continue;
-    for (const schedule::Op& update : result.program.ops) {
+    for (const schedule::Op& update : program.ops) {
       const bool mine =
           update.phase == schedule::Phase::Optimizer && update.reads.front() == op.writes.front();
       if (mine) op.reads.push_back(update.writes.front());
     }
   }
+}
+
+// Reduce-scattered, with micro-steps, gathered at any time.
+Case sharded(Case result, Random& random) {
+  read_parameters(result.program);
   vary_updates(random, result.program);
   if (random.between(0, 1) == 0) {  // narrower than their gradients
     for (schedule::Tensor& tensor : result.program.tensors) {
@@ -404,10 +409,11 @@ TEST(StepModelTest, RandomPlacementsOfUnlikeGradientsAreAsSimulated) {
   EXPECT_GT(tally.counts.many_steps, 50);
 }
 
-// In 2 or 3 stages, of one chunk or two.
-std::optional<Case> pipeline_case(std::uint64_t seed) {
+// In 2 or 3 stages, of one chunk or two; `beside`: another policy.
+std::optional<Case> pipeline_case(std::uint64_t seed, const std::string& beside = "") {
   Random random(seed);
   Case result = small_case(seed, 14, random.between(0, 3) == 0 ? 2 : 1);
+  if (!beside.empty()) read_parameters(result.program);
   const auto stages = static_cast<std::int32_t>(random.between(2, 3));
   const std::int32_t chunks = random.between(0, 2) == 0 ? 2 : 1;
   for (schedule::Op& op : result.program.ops) {
@@ -425,7 +431,7 @@ std::optional<Case> pipeline_case(std::uint64_t seed) {
   } else {
     policy += random.between(0, 1) == 0 ? ",kind=1f1b" : ",kind=sequential";
   }
-  result.frame = frame_of(result.program, policy);
+  result.frame = frame_of(result.program, policy + beside);
   return result;
 }
 
@@ -452,6 +458,77 @@ TEST(StepModelTest, RandomPlacementsInPipelinesAreAsSimulated) {
   }
   EXPECT_GT(tally.counts.one_step, 20);
   EXPECT_GT(tally.counts.many_steps, 20);
+}
+
+TEST(StepModelTest, RandomPlacementsOfShardsInPipelinesAreAsSimulated) {
+  constexpr const char* kPolicies[] = {"+sharded", "+sharded:gather=next-forward", "+fsdp",
+                                       "+fsdp:reshard=no,forward=2"};
+  Tally tally;
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed) + kPolicies[seed % 4]);
+    const std::optional<Case> stages = pipeline_case(8000 + seed, kPolicies[seed % 4]);
+    if (!stages) continue;
+    const StepModel::Made made = StepModel::make(stages->program, stages->costs, stages->frame);
+    ASSERT_TRUE(made.model) << made.refusal;
+    StepWorkspace workspace = made.model->workspace();
+    Simulator simulator(*stages);
+    const std::optional<Choices> choices = made.model->choices_of(stages->frame);
+    ASSERT_TRUE(choices);
+    simulator.expect_equal(*made.model, *choices, workspace);
+    Random random(seed);
+    for (int i = 0; i < 5; ++i) {
+      Choices others = testing::random_choices(random, *made.model, 3);
+      const bool placed =
+          stages->frame.parameters != schedule::ParameterSync::EachUse ||
+          made.model->place_gathers(others,
+                                    {.forward = static_cast<std::int32_t>(random.between(0, 3)),
+                                     .backward = static_cast<std::int32_t>(random.between(0, 3))},
+                                    0);
+      ASSERT_TRUE(placed);
+      simulator.expect_equal(*made.model, others, workspace);
+      if (::testing::Test::HasFailure()) return;
+    }
+    tally.add(workspace);
+  }
+  EXPECT_GT(tally.counts.one_step, 20);
+  EXPECT_GT(tally.counts.many_steps, 20);
+}
+
+// Blocks that nothing updates are gathered among those that are reduced.
+TEST(StepModelTest, RandomPlacementsBesideFrozenBlocksAreAsSimulated) {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    Case frozen;
+    frozen.program = testing::with_adapters(static_cast<int>(random.between(2, 6)), Bytes(4000),
+                                            Bytes(400), testing::us(random.between(1, 20)));
+    testing::SimpleMachine machine = testing::random_machine(random);
+    if (random.between(0, 1) > 0) testing::contend(random, machine);
+    frozen.costs = testing::costs_of(machine, frozen.program);
+    frozen.costs.distinct_ranks = random.between(0, 2) == 0 ? 2 : 1;
+    constexpr const char* kPolicies[] = {"fsdp", "fsdp:cap=1KiB", "fsdp:k=2,sync=every",
+                                         "fsdp:reshard=no", "fsdp:k=3,forward=2,backward=2"};
+    frozen.frame = frame_of(frozen.program, kPolicies[random.between(0, 4)]);
+    ASSERT_FALSE(frozen.frame.frozen.empty());
+    const StepModel::Made made = StepModel::make(frozen.program, frozen.costs, frozen.frame);
+    ASSERT_TRUE(made.model) << made.refusal;
+    StepWorkspace workspace = made.model->workspace();
+    Simulator simulator(frozen);
+    const std::optional<Choices> choices = made.model->choices_of(frozen.frame);
+    ASSERT_TRUE(choices);
+    EXPECT_EQ(made.model->evaluate(*choices, workspace).count(),
+              simulator.play(frozen.frame).summary.step_ns);
+    for (int i = 0; i < 6; ++i) {
+      Choices others = testing::random_choices(random, *made.model, 3);
+      ASSERT_TRUE(
+          made.model->place_gathers(others,
+                                    {.forward = static_cast<std::int32_t>(random.between(0, 3)),
+                                     .backward = static_cast<std::int32_t>(random.between(0, 3))},
+                                    static_cast<std::int32_t>(random.between(0, 1))));
+      simulator.expect_equal(*made.model, others, workspace);
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
 }
 
 Case zoo_case(const std::string& model, const std::string& cluster, const std::string& policy) {
@@ -552,12 +629,12 @@ TEST(StepModelTest, SchedulesOfShardingPoliciesAreReadAsChoices) {
 }
 
 TEST(StepModelTest, WhatItCannotDoIsRefusedWithAReason) {
-  Case sharded = zoo_case("mlp", "a100x8", "sharded");
-  sharded.program = std::get<schedule::Rewritten>(
-                        schedule::assign_stages(std::move(sharded.program), {.stages = 2}))
-                        .program;
-  EXPECT_EQ(StepModel::make(sharded.program, sharded.costs, sharded.frame).refusal,
-            "the updates of a pipeline are sharded");
+  Case twice = small_case(1, 4);
+  twice.program.groups.push_back({GroupId{1}, "again", {Rank{0}, Rank{1}}});
+  twice.program.reductions.push_back(twice.program.reductions.front());
+  twice.program.reductions.back().group = GroupId{1};
+  EXPECT_EQ(StepModel::make(twice.program, twice.costs, twice.frame).refusal,
+            "a gradient needs two reductions");
 }
 
 // What the random placements are is legal: no order, delay, stream or mode of them is refused.
