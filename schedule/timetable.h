@@ -13,6 +13,7 @@
 #include <span>
 
 #include "base/ids.h"
+#include "base/units.h"
 #include "schedule/schedule.h"
 
 namespace dovetail::schedule {
@@ -47,11 +48,12 @@ struct Travel {
   bool after_compute = true;    // it starts behind what the compute stream holds so far
 };
 
-// What is copied into a bucket behind an op: some of its gradients, counted from its first.
+// What is copied into a bucket behind an op.
 struct Pack {
   std::size_t behind = 0;
   std::size_t travel = 0;
-  std::size_t first = 0, last = 0;  // the one behind the last
+  std::size_t gradient = 0;  // of the bucket, counted from its first
+  Bytes bytes{};             // where several are one pack: of all of them
 };
 
 // What is done around the collective of a bucket.

@@ -332,7 +332,10 @@ std::optional<BoundKind> StepModel::bound_kind(std::span<const BucketChoice> cho
   const StepData& data = *data_;
   constexpr std::size_t kMostGradients = 1500;  // the bound grows with their square
   if (data.gradients.size() > kMostGradients || !is_in_line(data, choices)) return std::nullopt;
-  if (data.sharding && (data.roles.size() > 1 || data.kinds.front().replicas)) return std::nullopt;
+  if (data.sharding && (data.roles.size() > 1 || data.kinds.front().replicas || data.names_updates))
+    return std::nullopt;
+  if (std::ranges::any_of(data.reducing, std::logical_not(), &ReducingStep::is_rising))
+    return std::nullopt;
   const auto all = [&](const auto& is_so) { return std::ranges::all_of(choices, is_so); };
   const auto is_copied = [](const BucketChoice& choice) { return choice.mode == BucketMode::Copy; };
   BoundKind kind{.is_inline = choices.front().stream == kInline};

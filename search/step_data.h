@@ -71,14 +71,25 @@ struct GradientKind {
 
 // A micro-step in which gradients are reduced: each of them, or the last one.
 struct ReducingStep {
-  std::vector<std::int32_t>
-      ready;  // of each gradient: the op that completes it; rising in each kind
+  std::vector<std::int32_t> ready;            // of each gradient: the op that completes it,
+  bool is_rising = true;                      // in each kind
   std::vector<std::int32_t> first_use;        // ... the first op behind backward that touches it
   std::vector<std::int32_t> earliest_launch;  // ... behind this op
   bool is_held = false;                       // some of these are behind the first op
   // Of each role.
   std::vector<std::int32_t> backward_end;    // the last op of backward
   std::vector<std::int32_t> after_backward;  // the first one behind it
+
+  // Of each op of the last micro-step: where it stands in this one; empty: this is that.
+  std::vector<std::int32_t> same;
+  [[nodiscard]] std::int32_t same_place(std::int32_t op) const {
+    return same.empty() ? op : same[static_cast<std::size_t>(op)];
+  }
+  [[nodiscard]] std::int32_t ready_of(const BucketChoice& choice) const {
+    const auto begin = ready.begin() + choice.begin;
+    const auto end = ready.begin() + choice.end;
+    return is_rising ? *(end - 1) : *std::max_element(begin, end);
+  }
 };
 
 // The first and last of some ops.
@@ -178,6 +189,8 @@ struct StepData {
   // The gather of its parameters, and what one rank does to update them, as an op of its own. REQUIRES: sharding.
   [[nodiscard]] sim::TransferCost gather(const BucketChoice& choice) const;
   [[nodiscard]] schedule::Op update_of(const BucketChoice& choice) const;
+  // Updates of some buckets have measured times of their own, by their names.
+  bool names_updates = false;
   [[nodiscard]] std::int64_t shards(const GradientKind& kind) const {
     return sharding ? kind.group.size() : 1;
   }

@@ -170,7 +170,6 @@ std::optional<std::int32_t> launch_of(const StepData& data, const BucketChoice& 
   if (std::holds_alternative<schedule::LaunchAfterBackward>(point)) return backward_end;
   const auto* after = std::get_if<schedule::LaunchAfterOp>(&point);
   if (after == nullptr) return kWhenReady;
-  if (data.reducing.size() > 1) return std::nullopt;
   const auto found = std::ranges::find(data.ids, after->op);
   const auto at = static_cast<std::int32_t>(found - data.ids.begin());
   if (found == data.ids.end() || at > backward_end) return std::nullopt;
@@ -233,16 +232,16 @@ bool take_gathers(const StepData& data, const Schedule& schedule, Choices& choic
 std::optional<Choices> StepModel::choices_of(const Schedule& schedule) const {
   const StepData& data = *data_;
   Choices choices;
-  std::map<std::int32_t, std::int32_t> batches;  // when the last bucket of each is ready
+  // When the last bucket of each role's batch is ready.
+  std::map<std::pair<std::int32_t, std::int32_t>, std::int32_t> batches;
   std::vector<std::int64_t> taken(data.gradients.size(), 0);  // elements of each gradient
   for (const Bucket& bucket : schedule.buckets) {
+    if (data.names_updates && !std::cmp_equal(bucket.id.value, choices.size())) return std::nullopt;
     BucketChoice choice{.mode = bucket.mode, .wait = bucket.wait, .scope = bucket.scope};
     const auto* comm = std::get_if<schedule::CommStream>(&bucket.stream);
-    const bool in_batch = std::holds_alternative<schedule::LaunchInBatch>(bucket.launch);
     if (!same_frame(data, schedule, bucket) ||
         (comm != nullptr && (comm->index < 0 || comm->index >= kMostStreams)) ||
-        (in_batch && data.reducing.size() > 1) || !take_range(data, bucket, taken, choice) ||
-        !same_groups(data.kind(choice), bucket)) {
+        !take_range(data, bucket, taken, choice) || !same_groups(data.kind(choice), bucket)) {
       return std::nullopt;
     }
     choice.stream = comm == nullptr ? kInline : comm->index;
@@ -250,8 +249,8 @@ std::optional<Choices> StepModel::choices_of(const Schedule& schedule) const {
     if (!launch) return std::nullopt;
     choice.launch = *launch;
     if (const auto* batch = std::get_if<schedule::LaunchInBatch>(&bucket.launch)) {
-      std::int32_t& ready = batches.try_emplace(batch->batch, 0).first->second;
-      ready = std::max(ready, this->ready(choice.end - 1));
+      std::int32_t& ready = batches[{data.kind(choice).role, batch->batch}];
+      ready = std::max(ready, data.reducing.back().ready_of(choice));
     }
     choices.push_back(choice);
   }
@@ -262,7 +261,7 @@ std::optional<Choices> StepModel::choices_of(const Schedule& schedule) const {
   for (std::size_t b = 0; b < choices.size(); ++b) {
     const auto* batch = std::get_if<schedule::LaunchInBatch>(&schedule.buckets[b].launch);
     if (batch == nullptr) continue;
-    choices[b].launch = batches.at(batch->batch);
+    choices[b].launch = batches.at({data.kind(choices[b]).role, batch->batch});
     if (choices[b].wait == schedule::WaitPoint::BeforeNextBatch) choices[b].batch = batch->batch;
   }
   if (!take_gathers(data, schedule, choices)) return std::nullopt;

@@ -147,8 +147,7 @@ class StepModel {
   [[nodiscard]] bool place_gathers(Choices& choices, const schedule::Gathers& gathers,
                                    std::int32_t stream) const;
 
-  // Whether it is worth trying to launch a bucket anywhere behind its gradients. Where every micro-step reduces, one that is not
-  // launched when they are ready is launched behind backward; those of a pipeline are not held back.
+  // Whether a search may try to launch buckets later than when they are ready: not where every micro-step reduces, nor in a pipeline.
   [[nodiscard]] bool delays() const;
 
   // The steady step. REQUIRES: choices hold every gradient once, those of one bucket are of one stage, launch <=

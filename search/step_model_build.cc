@@ -78,19 +78,8 @@ Schedule probe_of(const Schedule& frame, const std::vector<OwedGradient>& owed,
   return probe;
 }
 
-std::optional<std::string> refusal_of(const Program& program, const models::Costs& costs,
-                                      const Schedule& frame,
-                                      const std::vector<OwedGradient>& owed) {
+std::optional<std::string> refusal_of(const std::vector<OwedGradient>& owed) {
   if (owed.empty()) return "no gradient needs a reduction";
-  if (program.stages > 1 && frame.merge.sync == SyncPoint::EveryMicroStep) {
-    return "a pipeline reduces in every micro-step";
-  }
-  const auto is_of_bucket = [](const models::MeasuredKernel& kernel) {
-    return kernel.op.starts_with("bucket");
-  };
-  if (std::ranges::any_of(costs.ops.model().kernels.kernels(), is_of_bucket)) {
-    return "the updates of some buckets are measured one by one";
-  }
   std::set<TensorId> seen;
   for (const OwedGradient& gradient : owed) {
     if (!seen.insert(gradient.tensor).second) return "a gradient needs two reductions";
@@ -184,9 +173,6 @@ class Builder {
       }
       if (!travels) continue;
       const schedule::Transfer& transfer = transfer_of(op);
-      if (transfer.kind != Collective::SendRecv && !is_within(lanes, role, transfer.group)) {
-        return refuse("a collective of the program joins several stages");
-      }
       known.own = static_cast<std::int32_t>(data_.own.size());
       const schedule::ProcessGroup& group = program().group(transfer.group);
       data_.own.push_back(
@@ -234,7 +220,28 @@ class Builder {
       }
       if (!find_accesses(found, step)) return false;
     }
+    for (ReducingStep& step : data_.reducing) {
+      if (&step != &data_.reducing.back()) find_launches(step);
+    }
     return true;
+  }
+
+  // Where a launch behind an op of the last micro-step stands in this one (schedule/lower/launch.cc).
+  void find_launches(ReducingStep& step) {
+    const auto index = static_cast<std::size_t>(&step - data_.reducing.data());
+    const ReducingStep& last = data_.reducing.back();
+    for (std::int32_t op = 0; op < ops(); ++op) {
+      const StepOp& known = data_.ops[static_cast<std::size_t>(op)];
+      const auto role = static_cast<std::size_t>(known.role);
+      const bool is_known = op < last.backward_end[role] && is_in_last_step(op);
+      const auto place = is_known ? place_in(op, index) : std::nullopt;
+      step.same.push_back(
+          std::min(place.value_or(step.backward_end[role]), step.backward_end[role]));
+    }
+  }
+  [[nodiscard]] bool is_in_last_step(std::int32_t op) const {
+    const Op& known = program().ops[static_cast<std::size_t>(op)];
+    return known.phase != Phase::Optimizer && known.micro_step + 1 == program().micro_steps;
   }
 
   // Those of one kind follow each other.
@@ -322,8 +329,8 @@ class Builder {
       step.is_held = step.is_held || step.earliest_launch.back() > 0;
     }
     for (std::size_t g = 1; g < step.ready.size(); ++g) {
-      if (data_.kind_of[g] == data_.kind_of[g - 1] && step.ready[g] < step.ready[g - 1])
-        return refuse("gradients are not in ready order");
+      step.is_rising = step.is_rising && (data_.kind_of[g] != data_.kind_of[g - 1] ||
+                                          step.ready[g] >= step.ready[g - 1]);
     }
     return true;
   }
@@ -390,6 +397,14 @@ class Builder {
       update.op.writes.clear();
       sharding.updates.push_back(std::move(update));
     }
+    std::set<std::string> measured;
+    for (const models::MeasuredKernel& kernel : data_.costs.ops.model().kernels.kernels()) {
+      measured.insert(kernel.op);
+    }
+    for (std::int32_t g = 0; g < data_.count(); ++g) {
+      data_.names_updates =
+          data_.names_updates || measured.contains(schedule::shard_update_name(BucketId{g}));
+    }
     return sharding.updates.front().before_op >
                std::ranges::max(data_.reducing.back().backward_end) ||
            refuse("updates stand within backward");
@@ -441,14 +456,20 @@ class Builder {
     for (std::size_t k = 0; k + 1 < steps.size(); ++k) {
       steps[k].behind.assign(data_.ops.size(), 0);
       for (const std::int32_t op : steps.back().ops) {
-        const Op& known = program().ops[static_cast<std::size_t>(op)];
-        if (program().stages > 1 && !schedule::is_repeated(known)) continue;
-        const RoleDraft& role = roles_[static_cast<std::size_t>(program().role_of(known))];
-        const std::size_t here =
-            position_of(draft_, role, "probe", known.id, static_cast<std::int32_t>(k));
-        steps[k].behind[static_cast<std::size_t>(op)] = position(here) + 1;
+        if (const auto place = place_in(op, k))
+          steps[k].behind[static_cast<std::size_t>(op)] = *place + 1;
       }
     }
+  }
+
+  // Where an op of the last micro-step stands in another; nothing for what only that has.
+  [[nodiscard]] std::optional<std::int32_t> place_in(std::int32_t op, std::size_t step) const {
+    const Op& known = program().ops[static_cast<std::size_t>(op)];
+    const bool is_repeated =
+        schedule::is_repeated(known) && !data_.ops[static_cast<std::size_t>(op)].is_send;
+    if (program().stages > 1 && !is_repeated) return std::nullopt;
+    const RoleDraft& role = roles_[static_cast<std::size_t>(program().role_of(known))];
+    return position(position_of(draft_, role, "probe", known.id, static_cast<std::int32_t>(step)));
   }
 
   Draft draft_;
@@ -476,8 +497,7 @@ StepModel::Made StepModel::make(const Program& program, const models::Costs& cos
         schedule::find_shards(program, replicas ? program.group(*replicas).name : "", owed);
     if (refusal) return {.refusal = *std::move(refusal)};
   }
-  if (auto refusal = refusal_of(program, costs, frame, owed))
-    return {.refusal = *std::move(refusal)};
+  if (auto refusal = refusal_of(owed)) return {.refusal = *std::move(refusal)};
   const schedule::GradientKinds kinds = schedule::kinds_of(program, owed);
   const Schedule probe = probe_of(frame, kinds.gradients, collective);
   Schedule unsharded = probe_of(frame, kinds.gradients, Collective::AllReduce);

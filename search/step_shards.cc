@@ -10,6 +10,7 @@
 #include <numeric>
 #include <utility>
 
+#include "schedule/lower/rewrite/shard.h"
 #include "schedule/lower/rewrite/shard_work.h"
 #include "schedule/policies/fsdp.h"
 #include "search/step_data.h"
@@ -101,6 +102,7 @@ schedule::Op StepData::update_of(const BucketChoice& choice) const {
     elements += part;
   }
   schedule::Op op = sharding->updates[static_cast<std::size_t>(parts.rbegin()->first)].op;
+  op.name.clear();
   op.work = sum.total();
   const std::int64_t both = kind.element + kind.parameter;
   op.effect = schedule::ShardUpdate{
@@ -215,7 +217,7 @@ void StepWriter::place_updates(std::span<const BucketChoice> choices) {
     const CutUpdate& last = sharding.updates[static_cast<std::size_t>(last_update_[b])];
     take_until(static_cast<std::size_t>(last.before_op));
     update_at_[b] = static_cast<std::int32_t>(ops_.size());
-    const Price& cost = price(choices[b]);
+    const Price& cost = price(b);
     add(cost.update, cost.update_work.begin());
   }
   take_until(data_.ops.size());
@@ -230,8 +232,11 @@ void StepWriter::place_updates(std::span<const BucketChoice> choices) {
   std::ranges::sort(cuts_);
 }
 
-void StepWriter::price_update(const BucketChoice& choice, Price& price) const {
-  const schedule::Op op = data_.update_of(choice);
+void StepWriter::price_update(std::size_t bucket, Price& price) const {
+  const BucketChoice& choice = choices_[bucket];
+  schedule::Op op = data_.update_of(choice);
+  if (data_.names_updates)
+    op.name = schedule::shard_update_name(BucketId{static_cast<std::int32_t>(bucket)});
   const std::int32_t role = data_.kind(choice).role;
   const sim::LaneRange lanes = lanes_.roles()[static_cast<std::size_t>(role)];
   for (std::int32_t lane = lanes.begin; lane < lanes.end; ++lane) {

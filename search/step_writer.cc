@@ -143,13 +143,10 @@ void StepWriter::plan_bucket(const ReducingStep& step, std::size_t bucket) {
   const BucketChoice& choice = choices_[bucket];
   const auto r = static_cast<std::size_t>(data_.kind(choice).role);
   Role& role = roles_[r];
-  // In a micro-step that is not the last only one point behind `ready` can be asked for.
-  const bool one_point = data_.reducing.size() > 1;
-  const std::int32_t asked =
-      one_point && choice.launch != kWhenReady ? step.backward_end[r] : choice.launch;
+  const std::int32_t asked = choice.launch == kWhenReady ? 0 : step.same_place(choice.launch);
   const auto begin = static_cast<std::size_t>(choice.begin);
   const auto end = static_cast<std::size_t>(choice.end);
-  std::int32_t after = std::max({role.last_launch, asked, step.ready[end - 1]});
+  std::int32_t after = std::max({role.last_launch, asked, step.ready_of(choice)});
   for (std::size_t g = begin; step.is_held && g < end; ++g) {
     after = std::max(after, step.earliest_launch[g]);
   }
@@ -164,14 +161,21 @@ void StepWriter::plan_bucket(const ReducingStep& step, std::size_t bucket) {
 // Of the travel that comes next: what one op completes is packed together.
 void StepWriter::plan_packs(const ReducingStep& step, const BucketChoice& choice,
                             Role& role) const {
+  const std::size_t mine = role.packs.size();
   for (std::int32_t i = choice.begin; i < choice.end; ++i) {
     const auto behind = static_cast<std::size_t>(step.ready[static_cast<std::size_t>(i)]);
-    const auto at = static_cast<std::size_t>(i - choice.begin);
-    if (at > 0 && role.packs.back().behind == behind) {
-      ++role.packs.back().last;
-    } else {
-      role.packs.push_back({behind, role.travels.size(), at, at + 1});
+    auto known = role.packs.end();
+    if (role.packs.size() > mine && role.packs.back().behind == behind) --known;
+    if (!step.is_rising) {
+      known = std::find_if(role.packs.begin() + static_cast<std::ptrdiff_t>(mine), role.packs.end(),
+                           [&](const schedule::Pack& pack) { return pack.behind == behind; });
     }
+    if (known == role.packs.end()) {
+      known = role.packs.insert(known, {.behind = behind,
+                                        .travel = role.travels.size(),
+                                        .gradient = static_cast<std::size_t>(i - choice.begin)});
+    }
+    known->bytes += Bytes(data_.held(choice, i));
   }
 }
 
@@ -221,17 +225,24 @@ void StepWriter::plan_messages() {
   }
 }
 
-const StepWriter::Price& StepWriter::price(const BucketChoice& choice) {
-  const auto key =
-      static_cast<std::size_t>(choice.begin) * 1031 + static_cast<std::size_t>(choice.end) +
-      static_cast<std::size_t>(choice.skip) * 31 + static_cast<std::size_t>(choice.take) * 17;
+const StepWriter::Price& StepWriter::price(std::size_t bucket) {
+  const BucketChoice& choice = choices_[bucket];
+  const std::size_t named = data_.names_updates ? bucket : 0;
+  const auto key = static_cast<std::size_t>(choice.begin) * 1031 +
+                   static_cast<std::size_t>(choice.end) +
+                   static_cast<std::size_t>(choice.skip) * 31 +
+                   static_cast<std::size_t>(choice.take) * 17 + named * 7;
   Price& known = prices_[key % kPrices];
   if (known.begin == choice.begin && known.end == choice.end && known.skip == choice.skip &&
-      known.take == choice.take) {
+      known.take == choice.take && known.bucket == named) {
     return known;
   }
   const Bytes size = data_.size(choice);
-  known = {.begin = choice.begin, .end = choice.end, .skip = choice.skip, .take = choice.take};
+  known = {.begin = choice.begin,
+           .end = choice.end,
+           .skip = choice.skip,
+           .take = choice.take,
+           .bucket = named};
   const GradientKind& kind = data_.kind(choice);
   if (kind.scales_before) known.scale = data_.costs.scale(size);
   if (kind.scales_after) known.scale = data_.costs.scale(Bytes(size.count() / data_.shards(kind)));
@@ -239,7 +250,7 @@ const StepWriter::Price& StepWriter::price(const BucketChoice& choice) {
   if (data_.sharding) known.gather = data_.gather(choice);
   if (kind.is_frozen) return known;
   known.travel = data_.travel(choice);
-  if (data_.sharding) price_update(choice, known);
+  if (data_.sharding) price_update(bucket, known);
   return known;
 }
 
@@ -364,11 +375,12 @@ bool StepWriter::take_turn() {
   Role& role = at();
   const std::size_t before = role.walk.done();
   bool moved = false;
-  do {
+  for (bool met = true; met; moved = moved || met) {
     while (arrive_next(true)) moved = true;
     if (!role.ended) role.ended = role.walk.go_on(role.agenda, *this);
     flush();
-  } while (arrive_next(false));
+    met = arrive_next(false);
+  }
   return moved || role.walk.done() != before;
 }
 
@@ -380,9 +392,10 @@ void StepWriter::begin_role() {
   for (Sent& sent : role.sent) {
     sent.behind.clear();
     sent.enqueue.reset();
-    sent.is_issued = sent.has_arrived = false;
+    sent.is_issued = sent.has_arrived = sent.has_left = false;
     sent.issued = 0;
   }
+  role.standing = {};
   for (Channel& channel : role.channels) channel.head = 0;
   // Of several roles another one may have something in flight.
   role.as_one =
@@ -396,7 +409,7 @@ void StepWriter::arrive(std::span<const StreamId> streams) {
   for (const StreamId stream : streams) graph_.follow(role_, stream, kComputeStream);
 }
 
-void StepWriter::run(std::size_t begin, std::size_t end) {
+std::size_t StepWriter::run(std::size_t begin, std::size_t end) {
   Role& role = at();
   const std::size_t lanes = lanes_per_role();
   while (begin < end) {
@@ -407,18 +420,38 @@ void StepWriter::run(std::size_t begin, std::size_t end) {
       begin = until;
       continue;
     }
-    const std::size_t op = role.ops[begin++];
+    const std::size_t op = role.ops[begin];
     const StepOp& what = ops_[op];
-    if (what.is_message) continue;
-    role.is_recorded = false;
-    if (what.own) {
-      const OwnCollective& own = data_.own[static_cast<std::size_t>(*what.own)];
-      write_transfer(kComputeStream, NodeKind::Call, own.group, own.cost);
-      continue;
+    const OwnCollective* own = what.own ? &data_.own[static_cast<std::size_t>(*what.own)] : nullptr;
+    if (!what.is_message && own != nullptr) {
+      if (!meets(*own)) {
+        write_transfer(kComputeStream, NodeKind::Call, own->group, own->cost);
+      } else if (!stand(*own)) {
+        return begin;
+      }
     }
+    ++begin;
+    if (own != nullptr) continue;
+    role.is_recorded = false;
     role.clock += what.issue;
     keep(std::span(work_).subspan(op * lanes, lanes), what.kernel);
   }
+  return end;
+}
+
+bool StepWriter::stand(const OwnCollective& own) {
+  Sent& mine = at().standing;
+  if (!mine.has_arrived) {
+    flush();
+    at().is_recorded = false;
+    mine = Sent();
+    mine.place = place(kComputeStream, data_.costs.host.collective);
+    mine.issued = at().clock;
+    mine.has_arrived = true;
+    join(own, {.role = role_, .sent = &mine});
+  }
+  mine.has_arrived = !mine.has_left;
+  return mine.has_left;
 }
 
 void StepWriter::keep(std::span<const step::Work> work, models::KernelClass kernel) {
@@ -503,7 +536,7 @@ void StepWriter::communicate(std::size_t i, schedule::Part part) {
     if (meets(travel)) return send(i, enqueue);
     return write_transfer(travel.stream, enqueue, own_of(travel).group, own_of(travel).cost);
   }
-  const Price& cost = price(choice_of(travel));
+  const Price& cost = price(travel.what);
   const GradientKind& kind = data_.kind(choice_of(travel));
   const bool gathers = travel.kind == schedule::Travel::Kind::Gather;
   if (part == schedule::Part::Shard) {
@@ -529,7 +562,7 @@ void StepWriter::write_transfer(StreamId stream, NodeKind enqueue,
 }
 
 void StepWriter::scale(std::size_t i, bool before) {
-  write_pass(before ? kComputeStream : travel(i).stream, price(choice_of(travel(i))).scale);
+  write_pass(before ? kComputeStream : travel(i).stream, price(travel(i).what).scale);
 }
 
 void StepWriter::follow(std::size_t i, std::size_t other) {
@@ -591,27 +624,31 @@ bool StepWriter::arrive(Channel& channel) {
   Sent& mine = role.sent[head];
   mine.has_arrived = true;
   if (!mine.is_issued) mine.place = {.role = role_, .step = step_, .stream = message.stream};
-  const OwnCollective& own = own_of(message);
+  return join(own_of(message), {.role = role_, .sent = &mine, .channel = &channel});
+}
+
+bool StepWriter::join(const OwnCollective& own, Side mine) {
   std::vector<Side>& sides = meetings_[static_cast<std::size_t>(own.meeting)];
-  sides.push_back({role_, &channel});
+  sides.push_back(mine);
   if (std::ssize(sides) < data_.meetings[static_cast<std::size_t>(own.meeting)]) return false;
   std::ranges::sort(sides, {}, &Side::role);
   places_.clear();
   std::int64_t issued = 0;
   for (const Side& side : sides) {
-    const Channel& theirs = *side.channel;
-    const Sent& each =
-        roles_[static_cast<std::size_t>(side.role)].sent[theirs.messages[theirs.head]];
-    for (const std::int32_t entry : each.behind) {
-      graph_.wait_for(side.role, theirs.stream, entry, EdgeKind::Event);
+    for (const std::int32_t entry : side.sent->behind) {
+      graph_.wait_for(side.role, side.stream(), entry, EdgeKind::Event);
     }
-    if (each.enqueue) graph_.wait_for(side.role, theirs.stream, *each.enqueue, EdgeKind::Launch);
-    places_.push_back(each.place);
-    issued = std::max(issued, each.issued);
+    if (side.sent->enqueue) {
+      graph_.wait_for(side.role, side.stream(), *side.sent->enqueue, EdgeKind::Launch);
+    }
+    places_.push_back(side.sent->place);
+    issued = std::max(issued, side.sent->issued);
   }
   graph_.add_collective(places_, own.group, own.cost);
   note_issue(issued);
   for (const Side& side : sides) {
+    side.sent->has_left = true;
+    if (side.channel == nullptr) continue;
     Role& theirs = roles_[static_cast<std::size_t>(side.role)];
     const std::size_t travelled = side.channel->messages[side.channel->head++];
     theirs.done[theirs.first_message + travelled] =
@@ -633,13 +670,9 @@ void StepWriter::wait(std::size_t i) {
 }
 
 void StepWriter::pack(const schedule::Pack& pack) {
-  const BucketChoice& choice = choice_of(travel(pack.travel));
-  const std::int64_t bytes =
-      data_.held(choice, choice.begin + static_cast<std::int32_t>(pack.first),
-                 choice.begin + static_cast<std::int32_t>(pack.last));
   write_pass(kComputeStream,
-             data_.costs.copy(Bytes(bytes), data_.gathers_each_use() ? models::CopyKind::Chunk
-                                                                     : models::CopyKind::Any));
+             data_.costs.copy(pack.bytes, data_.gathers_each_use() ? models::CopyKind::Chunk
+                                                                   : models::CopyKind::Any));
 }
 
 // Reduced gradients where they are whole; parameters unless they stay in the bucket's memory.

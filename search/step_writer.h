@@ -59,6 +59,7 @@ class StepWriter {
     std::int32_t end = 0;
     std::int64_t skip = 0;
     std::int64_t take = 0;
+    std::size_t bucket = 0;  // where updates go by it
     sim::TransferCost travel = {};
     sim::TransferCost gather = {};
     sim::TransferCost replicate = {};
@@ -72,7 +73,8 @@ class StepWriter {
     std::optional<std::int32_t> enqueue;
     sim::Place place;
     bool is_issued = false;    // by its host
-    bool has_arrived = false;  // it stands at the head of its stream
+    bool has_arrived = false;  // it stands at the head of its stream,
+    bool has_left = false;     // and has travelled
     std::int64_t issued = 0;
   };
   // A stream of messages: which of the role's, and how many of them have travelled.
@@ -80,6 +82,14 @@ class StepWriter {
     StreamId stream;
     std::vector<std::size_t> messages;
     std::size_t head = 0;
+  };
+  struct Side {
+    std::int32_t role = 0;
+    Sent* sent = nullptr;
+    Channel* channel = nullptr;  // null: it stands on the compute stream
+    [[nodiscard]] StreamId stream() const {
+      return channel == nullptr ? schedule::kComputeStream : channel->stream;
+    }
   };
   static constexpr std::int32_t kNotYet = -1;
   // What the ranks of one stage do, and how far it is written.
@@ -102,6 +112,7 @@ class StepWriter {
     std::size_t first_message = 0;   // of the travels
     std::vector<Sent> sent;          // of each message
     std::vector<Channel> channels;
+    Sent standing;  // an op on the compute stream that several roles run together
     bool ended = false;
     bool is_recorded = false;    // the last that its compute stream was given is a record
     bool as_one = false;         // ops between two stops are one node
@@ -124,11 +135,11 @@ class StepWriter {
   [[nodiscard]] schedule::RoleTimetable timetable(const Role& role) const {
     return {role.ops, role.travels, role.packs, steps_};
   }
-  const Price& price(const BucketChoice& choice);
+  const Price& price(std::size_t bucket);
 
   // Of sharded updates. An update of one bucket, which its cut gradients share with others.
   void place_updates(std::span<const BucketChoice> choices);
-  void price_update(const BucketChoice& choice, Price& price) const;
+  void price_update(std::size_t bucket, Price& price) const;
   // Where an op of the data stands among the updates.
   [[nodiscard]] std::size_t place_of(std::size_t op) const;
   // The first update of any part of the bucket's gradients behind an op.
@@ -157,7 +168,7 @@ class StepWriter {
 
   // What the walk asks for (schedule/lower/walk.h), of the role whose turn it is.
   friend schedule::RoleWalk;
-  void run(std::size_t begin, std::size_t end);
+  std::size_t run(std::size_t begin, std::size_t end);
   void arrive(std::span<const StreamId> streams);
   void open(std::size_t i);
   void close(std::size_t i);
@@ -175,16 +186,21 @@ class StepWriter {
   [[nodiscard]] const OwnCollective& own_of(const schedule::Travel& message) const {
     return data_.own[static_cast<std::size_t>(*ops_[message.what].own)];
   }
-  // A message between several roles.
+  // Several roles run it together.
+  [[nodiscard]] bool meets(const OwnCollective& own) const {
+    return data_.meetings[static_cast<std::size_t>(own.meeting)] > 1;
+  }
   [[nodiscard]] bool meets(const schedule::Travel& travel) const {
-    return travel.kind == schedule::Travel::Kind::Message &&
-           data_.meetings[static_cast<std::size_t>(own_of(travel).meeting)] > 1;
+    return travel.kind == schedule::Travel::Kind::Message && meets(own_of(travel));
   }
   void send(std::size_t i, sim::NodeKind enqueue);
   Sent& sent(std::size_t i) { return at().sent[i - at().first_message]; }
   // The head of a channel that may arrive; issued, or else a receive whose host is not needed for that.
   bool arrive_next(bool issued);
   bool arrive(Channel& channel);
+  bool join(const OwnCollective& own, Side side);
+  // Whether it has run.
+  bool stand(const OwnCollective& own);
   [[nodiscard]] const schedule::Travel& travel(std::size_t i) { return at().travels[i]; }
   [[nodiscard]] const BucketChoice& choice_of(const schedule::Travel& travel) const {
     return choices_[travel.what];
@@ -220,10 +236,6 @@ class StepWriter {
   std::span<const BucketChoice> choices_;
   std::vector<schedule::BucketSteps> steps_;  // of each choice
   std::vector<Role> roles_;
-  struct Side {
-    std::int32_t role = 0;
-    Channel* channel = nullptr;
-  };
   std::vector<std::vector<Side>> meetings_;  // of each: the sides that are issued
 
   // Of sharded updates.

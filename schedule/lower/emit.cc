@@ -45,11 +45,12 @@ class CommandWriter {
   }
 
   // As walk.h asks.
-  void run(std::size_t begin, std::size_t end) {
+  std::size_t run(std::size_t begin, std::size_t end) {
     for (; begin < end; ++begin) {
       const std::size_t op = draft_.ops_of(role_.role)[begin];
       if (!leaves_compute_.contains(op)) add(kComputeStream, action_of(program_.ops[op]));
     }
+    return end;
   }
 
   void arrive(std::span<const StreamId> streams) {
@@ -101,7 +102,7 @@ class CommandWriter {
   void pack(const Pack& pack) {
     const Travel& travel = role_.travels[pack.travel];
     const TensorId tensor =
-        draft_.travels.at(draft_.schedule.buckets[travel.what].gradients[pack.first].tensor);
+        draft_.travels.at(draft_.schedule.buckets[travel.what].gradients[pack.gradient].tensor);
     const BucketId bucket = buffer_of(travel);
     auto* before = std::get_if<Copy>(&out_.commands.back().action);
     if (before != nullptr && before->bucket == bucket && before->direction == CopyDirection::Pack) {
@@ -143,8 +144,7 @@ class CommandWriter {
       const TensorId tensor = draft_.travels.at(bucket.gradients[k].tensor);
       packs.push_back({.behind = ready_after(draft_, role_, tensor, travel.micro_step),
                        .travel = i,
-                       .first = k,
-                       .last = k + 1});
+                       .gradient = k});
     }
   }
 

@@ -9,7 +9,7 @@
 //
 // The walk says what comes next; a Writer makes of it commands (emit.cc) or nodes of a graph (search/step_writer.h). `i` is one of
 // the role's travels:
-//   run(begin, end)        the role's ops of these places among them, but those that are messages
+//   run(begin, end)        the role's ops of these places among them, but those that are messages; how far it got
 //   arrive(streams)        these may receive once what came before the step is over
 //   open(i), close(i)      around the collectives of one that leaves the compute stream
 //   communicate(i, part)   part Shard: of the replicas
@@ -93,7 +93,8 @@ class RoleWalk {
   bool go_on(const Agenda& agenda, Writer& writer) {
     for (; next_item_ < agenda.items().size(); ++next_item_) {
       const Agenda::Item& item = agenda.items()[next_item_];
-      run_until(item.op() + (item.around() > Agenda::Around::Op ? 1 : 0), writer);
+      const std::size_t end = item.op() + (item.around() > Agenda::Around::Op ? 1 : 0);
+      if (!run_until(end, writer)) return false;
       switch (item.act) {
         case Agenda::Act::Wait:
           if (!wait(item.index, writer)) return false;
@@ -109,8 +110,7 @@ class RoleWalk {
           break;
       }
     }
-    run_until(role_.ops.size(), writer);
-    return true;
+    return run_until(role_.ops.size(), writer);
   }
 
   // How far it is.
@@ -121,10 +121,9 @@ class RoleWalk {
 
  private:
   template <class Writer>
-  void run_until(std::size_t end, Writer& writer) {
-    if (next_op_ >= end) return;
-    writer.run(next_op_, end);
-    next_op_ = end;
+  bool run_until(std::size_t end, Writer& writer) {
+    if (next_op_ < end) next_op_ = writer.run(next_op_, end);
+    return next_op_ >= end;
   }
 
   template <class Writer>

@@ -15,6 +15,9 @@
 #include <vector>
 
 #include "models/clusters/cluster.h"
+#include "models/networks/decisions.h"
+#include "models/networks/program.h"
+#include "models/networks/text.h"
 #include "models/networks/zoo.h"
 #include "schedule/lower/lower.h"
 #include "schedule/lower/pipeline/assign.h"
@@ -429,7 +432,9 @@ std::optional<Case> pipeline_case(std::uint64_t seed, const std::string& beside 
     policy += ",kind=interleaved,chunks=2";
     if (random.between(0, 1) == 0) policy += ",align=across-stages";
   } else {
-    policy += random.between(0, 1) == 0 ? ",kind=1f1b" : ",kind=sequential";
+    constexpr const char* kKinds[] = {",kind=1f1b", ",kind=sequential",
+                                      ",kind=sequential,sync=every"};
+    policy += kKinds[random.between(0, 2)];
   }
   result.frame = frame_of(result.program, policy + beside);
   return result;
@@ -605,8 +610,9 @@ TEST(StepModelTest, SchedulesOfShardingPoliciesAreReadAsChoices) {
   for (const char* policy :
        {"sharded:cap=4MiB", "sharded:cap=1MiB,p=2,wait=before-next-batch",
         "sharded:cap=4MiB,p=1,overlap=no", "sharded:cap=1MiB,p=1,gather=next-forward",
-        "sharded:cap=8MiB,k=2", "fsdp:cap=2MiB,k=2,sync=every,reshard=no", "fsdp:k=3,sync=every",
-        "fsdp", "fsdp:forward=2,backward=2", "fsdp:cap=2MiB,reshard=no", "fsdp:limit=2", "fsdp:k=3",
+        "sharded:cap=8MiB,k=2", "sharded:cap=1MiB,k=2,sync=every",
+        "fsdp:cap=2MiB,k=2,sync=every,reshard=no", "fsdp:k=3,sync=every", "fsdp",
+        "fsdp:forward=2,backward=2", "fsdp:cap=2MiB,reshard=no", "fsdp:limit=2", "fsdp:k=3",
         "fsdp:cap=16MiB,prefetch=3,streams=2"}) {
     for (const char* cluster : {"a100x8", "h100x16_tcpx"}) {
       SCOPED_TRACE(std::string(policy) + " on " + cluster);
@@ -626,6 +632,80 @@ TEST(StepModelTest, SchedulesOfShardingPoliciesAreReadAsChoices) {
       simulator.expect_equal(*made.model, *again, workspace);
     }
   }
+}
+
+// Layouts of jobs of all kinds with their own policies: experts over groups of their own, tied weights, norms over
+// stages, backward in two, adapters.
+TEST(StepModelTest, PlansOfJobsAreAsSimulated) {
+  for (const char* text :
+       {"qwen3_0.6b:dp=2,tp=2", "qwen3_0.6b:tp=2,async_tp=yes,dp=2", "qwen3_0.6b:pp=2,dp=2,gbs=8",
+        "qwen3_0.6b:pp=4,dp=2,gbs=8,zero=1", "qwen3_0.6b:pp=2,vp=2,dp=2,dp_shard=2,gbs=8",
+        "llama3_8b:pp=2,dp=2,gbs=8,zero=1,grads=bf16,reduce=bf16", "llama3_8b:dp_shard=4",
+        "llama3_8b:pp=2,vp=2,schedule=zbv,tp=2,dp=2,gbs=8,recompute=op,lora=16",
+        "llama3_8b:pp=2,vp=2,schedule=zbv,tp=2,dp_shard=2,gbs=8,recompute=full",
+        "llama3_8b:pp=4,schedule=zero-bubble,dp=2,gbs=16,zero=1", "vit_b16:dp=8,mbs=32",
+        "mixtral_8x7b:ep=4,dp=4", "mixtral_8x7b:ep=4,dp_shard=8",
+        "mixtral_8x7b:ep=2,dp=2,dp_shard=4", "mixtral_8x7b:ep=2,dp_shard=4,pp=2,gbs=16",
+        "mixtral_8x7b:ep=4,dp_shard=4,zero=1", "llama3_8b:dp_shard=4,lora=16",
+        "llama3_8b:dp=2,zero=1,lora=16,recompute=full"}) {
+    SCOPED_TRACE(text);
+    jobs::Job job = jobs::parse_job(text);
+    const std::int64_t chunks = job.layout.pp * job.layout.vp;
+    job.model.layers = chunks * std::max<std::int64_t>(2, 6 / chunks);
+    Case of;
+    of.program = jobs::program_of(job);
+    const models::Cluster machine =
+        models::load_cluster("h100x" + std::to_string(of.program.world_size),
+                             std::string(DOVETAIL_SOURCE_DIR) + "/models/clusters");
+    of.costs = models::costs_for(machine, of.program);
+    of.frame = schedule::make_schedule(of.program, jobs::policy_of(job));
+    const StepModel::Made made = StepModel::make(of.program, of.costs, of.frame);
+    ASSERT_TRUE(made.model) << made.refusal;
+    StepWorkspace workspace = made.model->workspace();
+    const std::optional<Choices> choices = made.model->choices_of(of.frame);
+    ASSERT_TRUE(choices);
+    Simulator simulator(of);
+    EXPECT_EQ(made.model->evaluate(*choices, workspace).count(),
+              simulator.play(of.frame).summary.step_ns);
+    simulator.expect_equal(*made.model, *choices, workspace);
+    Random random(9);
+    for (int i = 0; i < 2 && of.frame.gathers.empty(); ++i) {
+      simulator.expect_equal(*made.model, testing::random_choices(random, *made.model, 4),
+                             workspace);
+    }
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+// A placement's updates are priced by the names that lower gives them.
+TEST(StepModelTest, UpdatesOfSomeBucketsMayBeMeasured) {
+  Random random(3);
+  Case measured = sharded(small_case(3, 8), random);
+  for (schedule::Op& op : measured.program.ops) {
+    if (op.phase == schedule::Phase::Optimizer) op.work = schedule::MemoryWork{.bytes = kib(64)};
+  }
+  const StepModel::Made plain = StepModel::make(measured.program, measured.costs, measured.frame);
+  ASSERT_TRUE(plain.model) << plain.refusal;
+  const Choices choices =
+      testing::choices_with_ends({2, static_cast<std::size_t>(plain.model->gradients())},
+                                 BucketMode::View, WaitPoint::FirstUse);
+  const schedule::Lowered lowered =
+      schedule::lower(measured.program, plain.model->schedule_of(choices));
+  const auto update =
+      std::ranges::find(lowered.program.program.ops, "bucket1.update", &schedule::Op::name);
+  ASSERT_NE(update, lowered.program.program.ops.end());
+  models::OpModel machine = measured.costs.ops.model();
+  machine.kernels = models::KernelTable({{.dtype = update->dtype,
+                                          .work = std::get<schedule::MemoryWork>(update->work),
+                                          .time = testing::us(700),
+                                          .op = update->name}});
+  measured.costs.ops = models::OpCosts(machine);
+  const StepModel::Made made = StepModel::make(measured.program, measured.costs, measured.frame);
+  ASSERT_TRUE(made.model) << made.refusal;
+  StepWorkspace workspace = made.model->workspace();
+  StepWorkspace others = plain.model->workspace();
+  Simulator(measured).expect_equal(*made.model, choices, workspace);
+  EXPECT_GT(made.model->evaluate(choices, workspace), plain.model->evaluate(choices, others));
 }
 
 TEST(StepModelTest, WhatItCannotDoIsRefusedWithAReason) {

@@ -255,7 +255,7 @@ class Sharder {
     }
     const Op& last = program().ops[updates.rbegin()->first];
     Op op{.id = editor_.new_op_id(),
-          .name = "bucket" + std::to_string(bucket.id.value) + ".update",
+          .name = shard_update_name(bucket.id),
           .phase = Phase::Optimizer,
           .dtype = last.dtype,
           .work = MemoryWork{},
@@ -345,6 +345,10 @@ class Sharder {
 };
 
 }  // namespace
+
+std::string shard_update_name(BucketId bucket) {
+  return "bucket" + std::to_string(bucket.value) + ".update";
+}
 
 std::variant<Sharded, Refusal> shard_updates(Program program, const Schedule& schedule) {
   return Sharder(std::move(program), schedule).run();

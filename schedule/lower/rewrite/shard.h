@@ -53,6 +53,9 @@ struct Sharded {
   std::vector<ShardedBucket> buckets;
 };
 
+// The op that updates the parameters of a reduce-scattered bucket: "bucket3.update".
+std::string shard_update_name(BucketId bucket);
+
 // REQUIRES: merge_micro_steps and fold_scaling ran with this Schedule; its buckets name gradients
 // and groups of the Program.
 std::variant<Sharded, Refusal> shard_updates(Program program, const Schedule& schedule);
