@@ -25,23 +25,19 @@ void Agenda::fill(const RoleTimetable& role) {
     const bool continued =
         travel.kind == Travel::Kind::Bucket && role.buckets[travel.what].continued;
     if (!is_told && !continued) add_wait(i);
+  }
+  for (std::size_t i = 0; i < role.travels.size(); ++i) {
+    const Travel& travel = role.travels[i];
     if (travel.release_after == kEnd) continue;
     add(8 * met_at(travel.release_after) + static_cast<std::size_t>(Around::Release), travel.kind,
         travel.release_after, i, Act::Release, i);
   }
-  sort_from(0);
-  const auto packs = static_cast<std::ptrdiff_t>(items_.size());
   for (std::size_t k = 0; k < role.packs.size(); ++k) {
     const Pack& pack = role.packs[k];
     add(8 * met_at(pack.behind) + static_cast<std::size_t>(Around::Pack), Travel::Kind::Bucket,
         pack.behind, pack.travel, Act::Pack, k);
   }
-  if (role.packs.empty()) return;
-  sort_from(packs);  // mostly they are in order
-  merged_.resize(items_.size());
-  std::merge(items_.begin(), items_.begin() + packs, items_.begin() + packs, items_.end(),
-             merged_.begin(), is_earlier);
-  std::swap(items_, merged_);
+  sort();
 }
 
 bool Agenda::is_earlier(const Item& a, const Item& b) {
@@ -49,9 +45,26 @@ bool Agenda::is_earlier(const Item& a, const Item& b) {
   return a.order != b.order ? a.order < b.order : a.index < b.index;
 }
 
-void Agenda::sort_from(std::ptrdiff_t begin) {
-  const auto from = items_.begin() + begin;
-  if (!std::is_sorted(from, items_.end(), is_earlier)) std::sort(from, items_.end(), is_earlier);
+// Merges what stands in order already: each of the lists that were added mostly does.
+void Agenda::sort() {
+  begins_.clear();
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    if (i == 0 || is_earlier(items_[i], items_[i - 1])) begins_.push_back(i);
+  }
+  merged_.resize(items_.size());
+  while (begins_.size() > 1) {
+    const auto at = [this](std::size_t run) {
+      return items_.begin() +
+             static_cast<std::ptrdiff_t>(run < begins_.size() ? begins_[run] : items_.size());
+    };
+    auto out = merged_.begin();
+    for (std::size_t run = 0; run < begins_.size(); run += 2) {
+      out = std::merge(at(run), at(run + 1), at(run + 1), at(run + 2), out, is_earlier);
+    }
+    for (std::size_t run = 0; 2 * run < begins_.size(); ++run) begins_[run] = begins_[2 * run];
+    begins_.resize((begins_.size() + 1) / 2);
+    std::swap(items_, merged_);
+  }
 }
 
 void Agenda::add_launch(std::size_t i) {

@@ -54,7 +54,7 @@ class Agenda {
 
  private:
   static bool is_earlier(const Item& a, const Item& b);
-  void sort_from(std::ptrdiff_t begin);
+  void sort();
   void add_launch(std::size_t i);
   void add_wait(std::size_t i);
   void add(std::size_t when, Travel::Kind kind, std::size_t place, std::size_t order, Act act,
@@ -64,6 +64,7 @@ class Agenda {
 
   RoleTimetable role_;
   std::vector<Item> items_, merged_;
+  std::vector<std::size_t> begins_;   // of items in order
   std::vector<std::size_t> last_on_;  // of each stream: its last message
 };
 
