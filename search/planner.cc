@@ -766,8 +766,14 @@ Planner::Search Planner::search_of(const schedule::Policy& spec, schedule::Block
   if (schedule::placement(spec).batch <= 1) search.evaluator = evaluator_of(any, Wanted::Now);
   if (search.evaluator != nullptr) {
     const std::optional<Choices> choices = search.evaluator->model.choices_of(any);
-    if (choices) search.like = choices->front();
-    if (!choices) search.evaluator = nullptr;
+    std::vector<std::size_t> ends;  // of those with gradients
+    for (const BucketChoice& choice : choices.value_or(Choices())) {
+      if (choice.end <= search.evaluator->model.gradients())
+        ends.push_back(static_cast<std::size_t>(choice.end));
+    }
+    std::ranges::sort(ends);
+    if (ends == search.borders) search.like = choices->front();
+    if (ends != search.borders) search.evaluator = nullptr;
   }
   return search;
 }

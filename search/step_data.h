@@ -80,11 +80,6 @@ struct ReducingStep {
   std::vector<std::int32_t> backward_end;    // the last op of backward
   std::vector<std::int32_t> after_backward;  // the first one behind it
 
-  // Of each op of the last micro-step: where it stands in this one; empty: this is that.
-  std::vector<std::int32_t> same;
-  [[nodiscard]] std::int32_t same_place(std::int32_t op) const {
-    return same.empty() ? op : same[static_cast<std::size_t>(op)];
-  }
   [[nodiscard]] std::int32_t ready_of(const BucketChoice& choice) const {
     const auto begin = ready.begin() + choice.begin;
     const auto end = ready.begin() + choice.end;
@@ -115,13 +110,6 @@ struct GatheringStep {
   std::vector<std::int32_t> ops;    // of forward and backward, rising
   std::vector<Uses> forward,
       backward;  // readers of each gradient's parameter, then of each frozen block
-  // Of each op of the last one: the place behind what it is here; empty: this is that.
-  std::vector<std::int32_t> behind;
-  // Of a place in the last one, 0: when the micro-step begins.
-  [[nodiscard]] std::int32_t same_place(std::int32_t place, std::int32_t role) const {
-    if (place == 0) return begin[static_cast<std::size_t>(role)];
-    return behind.empty() ? place : behind[static_cast<std::size_t>(place) - 1];
-  }
 };
 
 struct Sharding {
@@ -156,9 +144,26 @@ struct StepData {
   std::vector<std::int64_t> spaced_sum;  // the same, each with the space behind it
   std::vector<ReducingStep> reducing;    // in order
   std::optional<Sharding> sharding;      // where gradients are reduce-scattered
+  // Of each micro-step but the last: what each op of that is in it, which `repeated` numbers. Where each reduces or gathers.
+  std::vector<std::vector<std::int32_t>> repetitions;
+  std::vector<std::int32_t> repeated;  // of all ops: -1 for those that are not repeated
   // Instead of what reductions cost: a rate, and a start-up of the last of each role (relaxed_step).
   std::optional<models::LinearPiece> relaxed;
 
+  [[nodiscard]] std::int32_t same_op(std::size_t micro_step, std::int32_t op) const {
+    if (micro_step >= repetitions.size()) return op;
+    const std::int32_t number = repeated[static_cast<std::size_t>(op)];
+    return number < 0 ? kBeforeAllOps : repetitions[micro_step][static_cast<std::size_t>(number)];
+  }
+  // Where a bucket is launched at the earliest in a micro-step that reduces, if not when ready.
+  [[nodiscard]] std::int32_t launch_in(const ReducingStep& step, const BucketChoice& choice) const {
+    if (&step == &reducing.back()) return choice.launch;
+    const std::int32_t end = step.backward_end[static_cast<std::size_t>(kind(choice).role)];
+    const std::int32_t same =
+        same_op(static_cast<std::size_t>(&step - reducing.data()), choice.launch);
+    const bool behind_all = same == kBeforeAllOps || choice.launch == backward_end_for(choice);
+    return behind_all ? end : std::min(same, end);
+  }
   [[nodiscard]] std::int32_t count() const { return static_cast<std::int32_t>(gradients.size()); }
   [[nodiscard]] const GradientKind& kind(std::int32_t gradient) const {
     return kinds[static_cast<std::size_t>(kind_of[static_cast<std::size_t>(gradient)])];

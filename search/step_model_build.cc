@@ -114,6 +114,7 @@ class Builder {
     for (std::size_t role = 0; role < roles_.size(); ++role) take_messages(role);
     if (!find_reducing_steps()) return std::nullopt;
     if (whole && (!take_updates(*whole) || !find_readers())) return std::nullopt;
+    find_repetitions();
     data_.program = std::move(draft_.out);
     for (schedule::RankProgram& role : data_.program.roles) role.commands.clear();
     return std::move(data_);
@@ -220,28 +221,7 @@ class Builder {
       }
       if (!find_accesses(found, step)) return false;
     }
-    for (ReducingStep& step : data_.reducing) {
-      if (&step != &data_.reducing.back()) find_launches(step);
-    }
     return true;
-  }
-
-  // Where a launch behind an op of the last micro-step stands in this one (schedule/lower/launch.cc).
-  void find_launches(ReducingStep& step) {
-    const auto index = static_cast<std::size_t>(&step - data_.reducing.data());
-    const ReducingStep& last = data_.reducing.back();
-    for (std::int32_t op = 0; op < ops(); ++op) {
-      const StepOp& known = data_.ops[static_cast<std::size_t>(op)];
-      const auto role = static_cast<std::size_t>(known.role);
-      const bool is_known = op < last.backward_end[role] && is_in_last_step(op);
-      const auto place = is_known ? place_in(op, index) : std::nullopt;
-      step.same.push_back(
-          std::min(place.value_or(step.backward_end[role]), step.backward_end[role]));
-    }
-  }
-  [[nodiscard]] bool is_in_last_step(std::int32_t op) const {
-    const Op& known = program().ops[static_cast<std::size_t>(op)];
-    return known.phase != Phase::Optimizer && known.micro_step + 1 == program().micro_steps;
   }
 
   // Those of one kind follow each other.
@@ -446,30 +426,29 @@ class Builder {
         }
       }
     }
-    find_places();
     return true;
   }
 
-  // Where the ops of the last micro-step stand in others (schedule/lower/gather.cc).
-  void find_places() {
-    std::vector<GatheringStep>& steps = data_.sharding->steps;
-    for (std::size_t k = 0; k + 1 < steps.size(); ++k) {
-      steps[k].behind.assign(data_.ops.size(), 0);
-      for (const std::int32_t op : steps.back().ops) {
-        if (const auto place = place_in(op, k))
-          steps[k].behind[static_cast<std::size_t>(op)] = *place + 1;
+  // Launches and gathers are placed by ops of the last micro-step (schedule/lower/{launch,gather}.cc). Optimizer, sums of tied
+  // weights and sends are not repeated.
+  void find_repetitions() {
+    const std::int32_t last = program().micro_steps - 1;
+    if (data_.reducing.size() == 1 && !data_.gathers_each_use()) return;
+    data_.repetitions.resize(static_cast<std::size_t>(last));
+    for (std::size_t i = 0; i < data_.ops.size(); ++i) {
+      const Op& op = program().ops[i];
+      const RoleDraft& role = roles_[static_cast<std::size_t>(data_.ops[i].role)];
+      // Sums over micro-steps that each reduces stand behind its backward.
+      const bool is_repeated = schedule::is_repeated(op) && !data_.ops[i].is_send &&
+                               op.micro_step == last && !(every_ && i > role.backward_end.back());
+      data_.repeated.push_back(is_repeated && last > 0
+                                   ? static_cast<std::int32_t>(data_.repetitions.front().size())
+                                   : -1);
+      for (std::int32_t step = 0; is_repeated && step < last; ++step) {
+        data_.repetitions[static_cast<std::size_t>(step)].push_back(
+            position(position_of(draft_, role, "probe", op.id, step)));
       }
     }
-  }
-
-  // Where an op of the last micro-step stands in another; nothing for what only that has.
-  [[nodiscard]] std::optional<std::int32_t> place_in(std::int32_t op, std::size_t step) const {
-    const Op& known = program().ops[static_cast<std::size_t>(op)];
-    const bool is_repeated =
-        schedule::is_repeated(known) && !data_.ops[static_cast<std::size_t>(op)].is_send;
-    if (program().stages > 1 && !is_repeated) return std::nullopt;
-    const RoleDraft& role = roles_[static_cast<std::size_t>(program().role_of(known))];
-    return position(position_of(draft_, role, "probe", known.id, static_cast<std::int32_t>(step)));
   }
 
   Draft draft_;

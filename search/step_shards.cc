@@ -297,7 +297,8 @@ void StepWriter::plan_gathers_each_use(std::size_t index) {
   const auto role = static_cast<std::int32_t>(index);
   if (index == 0) stops_ = gathers_of(data_, choices_);
   wanted_.clear();
-  for (const GatheringStep& step : data_.sharding->steps) {
+  for (std::size_t m = 0; m < data_.sharding->steps.size(); ++m) {
+    const GatheringStep& step = data_.sharding->steps[m];
     for (std::size_t k = 0; k < stops_.size(); ++k) {
       const GatherStop& stop = stops_[k];
       const BucketChoice& choice = choices_[stop.bucket];
@@ -310,7 +311,8 @@ void StepWriter::plan_gathers_each_use(std::size_t index) {
                                     .stream = StreamId{choice.gather.stream + 1}},
                          .gather = k,
                          .stays = stop.readers == GatherFor::ForwardAndBackward,
-                         .asked = static_cast<std::size_t>(step.same_place(place, role)),
+                         .asked = static_cast<std::size_t>(
+                             place == 0 ? step.begin[index] : data_.same_op(m, place - 1) + 1),
                          .first = static_cast<std::size_t>(uses.first),
                          .last = static_cast<std::size_t>(uses.last)});
     }

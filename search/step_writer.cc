@@ -143,7 +143,7 @@ void StepWriter::plan_bucket(const ReducingStep& step, std::size_t bucket) {
   const BucketChoice& choice = choices_[bucket];
   const auto r = static_cast<std::size_t>(data_.kind(choice).role);
   Role& role = roles_[r];
-  const std::int32_t asked = choice.launch == kWhenReady ? 0 : step.same_place(choice.launch);
+  const std::int32_t asked = choice.launch == kWhenReady ? 0 : data_.launch_in(step, choice);
   const auto begin = static_cast<std::size_t>(choice.begin);
   const auto end = static_cast<std::size_t>(choice.end);
   std::int32_t after = std::max({role.last_launch, asked, step.ready_of(choice)});

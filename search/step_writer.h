@@ -7,8 +7,8 @@
 //
 // Sharded updates (step_shards.cc) are ops that the placement adds, one per bucket; a gather of parameters is launched
 // and waited for as a bucket is, and so is a message: a collective of the Program's own, or one end of a pipeline's
-// send. The roles of a pipeline are written one after another, each until it waits for a message that another has not
-// sent; a message travels once all its sides are issued.
+// send. The roles of a pipeline are written one after another, each until it waits for what another has not sent; what several of
+// them run together travels once it stands at the head of its stream in all of them, as sim/issue_order.h has it.
 //
 // Steady step. Of one lane per role mostly one step is enough: if everything that it began has ended when the compute
 // streams have with which the next one begins, the hosts keep ahead, and the first transfer of each stream takes as long
