@@ -15,7 +15,7 @@
 // all the same.
 //
 // Gradients may differ in process group, dtype or reduction; buckets hold one kind each. Then exact solves each run of
-// one kind in ready order, and each kind as if it travelled alone, and climbs from the better one by simulating.
+// one kind in ready order, and each kind as if it travelled alone, and climbs from there as with one kind.
 //
 // Policy exact. DESIGN's recursion gives the grouping with the earliest last completion for given
 // ready times and a cost that depends only on the bucket. Contention, copies and wake-ups shift

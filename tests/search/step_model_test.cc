@@ -634,6 +634,14 @@ TEST(StepModelTest, SchedulesOfShardingPoliciesAreReadAsChoices) {
   }
 }
 
+// A bound of the placement's kind, where there is one, is not above it.
+void expect_bounded(const StepModel& model, const Choices& choices, StepWorkspace& workspace) {
+  const Duration step = model.evaluate(choices, workspace);
+  const std::optional<BoundKind> kind = model.bound_kind(choices, step);
+  if (!kind) return;
+  EXPECT_LE(model.lower_bound(*kind, Duration::max()).step, step);
+}
+
 // Layouts of jobs of all kinds with their own policies: experts over groups of their own, tied weights, norms over
 // stages, backward in two, adapters.
 TEST(StepModelTest, PlansOfJobsAreAsSimulated) {
@@ -668,10 +676,12 @@ TEST(StepModelTest, PlansOfJobsAreAsSimulated) {
     EXPECT_EQ(made.model->evaluate(*choices, workspace).count(),
               simulator.play(of.frame).summary.step_ns);
     simulator.expect_equal(*made.model, *choices, workspace);
+    expect_bounded(*made.model, *choices, workspace);
     Random random(9);
     for (int i = 0; i < 2 && of.frame.gathers.empty(); ++i) {
-      simulator.expect_equal(*made.model, testing::random_choices(random, *made.model, 4),
-                             workspace);
+      const Choices others = testing::random_choices(random, *made.model, 4);
+      simulator.expect_equal(*made.model, others, workspace);
+      expect_bounded(*made.model, others, workspace);
     }
     if (::testing::Test::HasFailure()) return;
   }
