@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/error.h"
 #include "models/clusters/cluster.h"
 #include "models/networks/decisions.h"
 #include "models/networks/program.h"
@@ -75,19 +76,27 @@ Case with_kernels(Case of, std::uint64_t seed) {
   return of;
 }
 
-class Simulator {
- public:
-  explicit Simulator(const Case& of) : case_(of) {}
+// The evaluator of a case beside lower and the simulator.
+struct Weighed {
+  explicit Weighed(const Case& one) : of(one), model(model_of(one)), memory(model.workspace()) {}
 
-  [[nodiscard]] sim::SteadyState play(const schedule::Schedule& schedule) {
-    const schedule::Lowered lowered = schedule::lower(case_.program, schedule);
-    return sim::find_steady_state(lowered.program, case_.costs, compiled_, workspace_);
+  static StepModel model_of(const Case& one) {
+    StepModel::Made made = StepModel::make(one.program, one.costs, one.frame);
+    if (!made.model) throw InputError(made.refusal);
+    return *made.model;
   }
 
-  void expect_equal(const StepModel& model, const Choices& choices, StepWorkspace& workspace) {
+  [[nodiscard]] sim::SteadyState play(const schedule::Schedule& schedule) {
+    const schedule::Lowered lowered = schedule::lower(of.program, schedule);
+    return sim::find_steady_state(lowered.program, of.costs, compiled, played);
+  }
+
+  [[nodiscard]] Duration step(const Choices& choices) { return model.evaluate(choices, memory); }
+
+  void expect_equal(const Choices& choices) {
     const sim::SteadyState steady = play(model.schedule_of(choices));
-    EXPECT_EQ(model.evaluate(choices, workspace).count(), steady.summary.step_ns);
-    const sim::StepSummary found = model.summary(choices, workspace);
+    EXPECT_EQ(step(choices).count(), steady.summary.step_ns);
+    const sim::StepSummary found = model.summary(choices, memory);
     EXPECT_EQ(found.step_ns, steady.summary.step_ns);
     EXPECT_EQ(found.exposed_ns, steady.summary.exposed_ns);
     EXPECT_EQ(found.communication_ns, steady.summary.communication_ns);
@@ -95,16 +104,23 @@ class Simulator {
     EXPECT_EQ(found.host_wait_ns, steady.summary.host_wait_ns);
   }
 
- private:
-  const Case& case_;
-  sim::CompiledProgram compiled_;
-  sim::Workspace workspace_;
+  // Of placements as drawn, until one is not.
+  template <class Draw>
+  void expect_equal(int count, const Draw& draw) {
+    for (int i = 0; i < count && !::testing::Test::HasFailure(); ++i) expect_equal(draw());
+  }
+
+  const Case& of;
+  StepModel model;
+  StepWorkspace memory;
+  sim::CompiledProgram compiled;
+  sim::Workspace played;
 };
 
 struct Tally {
   StepModel::Counts counts;
-  void add(const StepWorkspace& workspace) {
-    const StepModel::Counts& more = StepModel::counts(workspace);
+  void add(const Weighed& weighed) {
+    const StepModel::Counts& more = StepModel::counts(weighed.memory);
     counts.one_step += more.one_step;
     counts.many_steps += more.many_steps;
   }
@@ -115,19 +131,16 @@ TEST(StepModelTest, EveryGroupingOfSmallProgramsIsAsSimulated) {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Case small = with_kernels(small_case(seed, 6), seed);
-    const StepModel::Made made = StepModel::make(small.program, small.costs, small.frame);
-    ASSERT_TRUE(made.model) << made.refusal;
-    StepWorkspace workspace = made.model->workspace();
-    Simulator simulator(small);
-    const auto count = static_cast<std::size_t>(made.model->gradients());
+    Weighed weighed(small);
+    const auto count = static_cast<std::size_t>(weighed.model.gradients());
     for (const auto& ends : testing::all_groupings(count)) {
       const auto mode = seed % 2 == 0 ? BucketMode::View : BucketMode::Copy;
       const auto wait = seed % 3 == 0 ? WaitPoint::EndOfBackward : WaitPoint::FirstUse;
       const Choices choices = testing::choices_with_ends(ends, mode, wait);
-      simulator.expect_equal(*made.model, choices, workspace);
+      weighed.expect_equal(choices);
       if (::testing::Test::HasFailure()) return;
     }
-    tally.add(workspace);
+    tally.add(weighed);
   }
   EXPECT_GT(tally.counts.one_step, 100);
 }
@@ -137,17 +150,11 @@ TEST(StepModelTest, RandomPlacementsOfSmallProgramsAreAsSimulated) {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Case small = with_kernels(small_case(1000 + seed, 12), seed);
-    const StepModel::Made made = StepModel::make(small.program, small.costs, small.frame);
-    ASSERT_TRUE(made.model) << made.refusal;
-    StepWorkspace workspace = made.model->workspace();
-    Simulator simulator(small);
+    Weighed weighed(small);
     Random random(seed);
-    for (int i = 0; i < 8; ++i) {
-      const Choices choices = testing::random_choices(random, *made.model, 3);
-      simulator.expect_equal(*made.model, choices, workspace);
-      if (::testing::Test::HasFailure()) return;
-    }
-    tally.add(workspace);
+    weighed.expect_equal(8, [&] { return testing::random_choices(random, weighed.model, 3); });
+    if (::testing::Test::HasFailure()) return;
+    tally.add(weighed);
   }
   EXPECT_GT(tally.counts.one_step, 100);
 }
@@ -166,16 +173,10 @@ TEST(StepModelTest, RandomPlacementsWhereTheHostLimitsAreAsSimulated) {
                         .copy = testing::us(random.between(0, 10)),
                         .launch_latency = testing::us(random.between(0, 40)),
                         .launch_gap = testing::us(random.between(0, 2))};
-    const StepModel::Made made = StepModel::make(small.program, small.costs, small.frame);
-    ASSERT_TRUE(made.model) << made.refusal;
-    StepWorkspace workspace = made.model->workspace();
-    Simulator simulator(small);
-    for (int i = 0; i < 6; ++i) {
-      simulator.expect_equal(*made.model, testing::random_choices(random, *made.model, 3),
-                             workspace);
-      if (::testing::Test::HasFailure()) return;
-    }
-    tally.add(workspace);
+    Weighed weighed(small);
+    weighed.expect_equal(6, [&] { return testing::random_choices(random, weighed.model, 3); });
+    if (::testing::Test::HasFailure()) return;
+    tally.add(weighed);
   }
   EXPECT_GT(tally.counts.one_step, 5);
   EXPECT_GT(tally.counts.many_steps, 20);
@@ -185,16 +186,10 @@ TEST(StepModelTest, RandomPlacementsOnUnlikeRanksAreAsSimulated) {
   for (std::uint64_t seed = 0; seed < 25; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Case small = small_case(3000 + seed, 8, 2);
-    const StepModel::Made made = StepModel::make(small.program, small.costs, small.frame);
-    ASSERT_TRUE(made.model) << made.refusal;
-    StepWorkspace workspace = made.model->workspace();
-    Simulator simulator(small);
+    Weighed weighed(small);
     Random random(seed);
-    for (int i = 0; i < 5; ++i) {
-      simulator.expect_equal(*made.model, testing::random_choices(random, *made.model, 3),
-                             workspace);
-      if (::testing::Test::HasFailure()) return;
-    }
+    weighed.expect_equal(5, [&] { return testing::random_choices(random, weighed.model, 3); });
+    if (::testing::Test::HasFailure()) return;
   }
 }
 
@@ -211,15 +206,9 @@ TEST(StepModelTest, RandomPlacementsBesideCollectivesOfTheProgramAreAsSimulated)
     constexpr const char* kPolicies[] = {"per-tensor", "per-tensor:collectives=async",
                                          "sharded:collectives=async"};
     own.frame = frame_of(own.program, kPolicies[random.between(0, 2)]);
-    const StepModel::Made made = StepModel::make(own.program, own.costs, own.frame);
-    ASSERT_TRUE(made.model) << made.refusal;
-    StepWorkspace workspace = made.model->workspace();
-    Simulator simulator(own);
-    for (int i = 0; i < 6; ++i) {
-      simulator.expect_equal(*made.model, testing::random_choices(random, *made.model, 2),
-                             workspace);
-      if (::testing::Test::HasFailure()) return;
-    }
+    Weighed weighed(own);
+    weighed.expect_equal(6, [&] { return testing::random_choices(random, weighed.model, 2); });
+    if (::testing::Test::HasFailure()) return;
   }
 }
 
@@ -331,24 +320,21 @@ void gather(Random& random, const StepModel& model, std::int32_t micro_steps, Ch
 // Some placements of the case; `kinds`: adds how many its gradients are.
 void expect_equal_shards(const Case& of, std::uint64_t seed, Tally& tally,
                          std::int32_t* kinds = nullptr) {
-  const StepModel::Made made = StepModel::make(of.program, of.costs, of.frame);
-  ASSERT_TRUE(made.model) << made.refusal;
-  StepWorkspace workspace = made.model->workspace();
-  Simulator simulator(of);
+  Weighed weighed(of);
   Random random(seed);
-  if (kinds != nullptr) *kinds += 1 + made.model->kind(made.model->gradients() - 1);
+  if (kinds != nullptr) *kinds += 1 + weighed.model.kind(weighed.model.gradients() - 1);
   for (int i = 0; i < 6; ++i) {
-    Choices choices = testing::random_choices(random, *made.model, 3);
+    Choices choices = testing::random_choices(random, weighed.model, 3);
     if (of.frame.parameters == schedule::ParameterSync::EachUse) {
-      gather(random, *made.model, of.frame.merge.micro_steps, choices);
+      gather(random, weighed.model, of.frame.merge.micro_steps, choices);
     } else if (choices.front().mode == BucketMode::Copy && random.between(0, 2) > 0) {
       for (BucketChoice& choice : choices) choice.mode = BucketMode::Copy;
-      cut(random, *made.model, choices);
+      cut(random, weighed.model, choices);
     }
-    simulator.expect_equal(*made.model, choices, workspace);
+    weighed.expect_equal(choices);
     if (::testing::Test::HasFailure()) return;
   }
-  tally.add(workspace);
+  tally.add(weighed);
 }
 
 TEST(StepModelTest, RandomPlacementsOfShardsAreAsSimulated) {
@@ -446,20 +432,14 @@ TEST(StepModelTest, RandomPlacementsInPipelinesAreAsSimulated) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const std::optional<Case> stages = pipeline_case(6000 + seed);
     if (!stages) continue;
-    const StepModel::Made made = StepModel::make(stages->program, stages->costs, stages->frame);
-    ASSERT_TRUE(made.model) << made.refusal;
-    StepWorkspace workspace = made.model->workspace();
-    Simulator simulator(*stages);
-    const std::optional<Choices> choices = made.model->choices_of(stages->frame);
+    Weighed weighed(*stages);
+    const std::optional<Choices> choices = weighed.model.choices_of(stages->frame);
     ASSERT_TRUE(choices);
-    simulator.expect_equal(*made.model, *choices, workspace);
+    weighed.expect_equal(*choices);
     Random random(seed);
-    for (int i = 0; i < 5; ++i) {
-      simulator.expect_equal(*made.model, testing::random_choices(random, *made.model, 3),
-                             workspace);
-      if (::testing::Test::HasFailure()) return;
-    }
-    tally.add(workspace);
+    weighed.expect_equal(5, [&] { return testing::random_choices(random, weighed.model, 3); });
+    if (::testing::Test::HasFailure()) return;
+    tally.add(weighed);
   }
   EXPECT_GT(tally.counts.one_step, 20);
   EXPECT_GT(tally.counts.many_steps, 20);
@@ -473,27 +453,24 @@ TEST(StepModelTest, RandomPlacementsOfShardsInPipelinesAreAsSimulated) {
     SCOPED_TRACE("seed " + std::to_string(seed) + kPolicies[seed % 4]);
     const std::optional<Case> stages = pipeline_case(8000 + seed, kPolicies[seed % 4]);
     if (!stages) continue;
-    const StepModel::Made made = StepModel::make(stages->program, stages->costs, stages->frame);
-    ASSERT_TRUE(made.model) << made.refusal;
-    StepWorkspace workspace = made.model->workspace();
-    Simulator simulator(*stages);
-    const std::optional<Choices> choices = made.model->choices_of(stages->frame);
+    Weighed weighed(*stages);
+    const std::optional<Choices> choices = weighed.model.choices_of(stages->frame);
     ASSERT_TRUE(choices);
-    simulator.expect_equal(*made.model, *choices, workspace);
+    weighed.expect_equal(*choices);
     Random random(seed);
     for (int i = 0; i < 5; ++i) {
-      Choices others = testing::random_choices(random, *made.model, 3);
+      Choices others = testing::random_choices(random, weighed.model, 3);
       const bool placed =
           stages->frame.parameters != schedule::ParameterSync::EachUse ||
-          made.model->place_gathers(others,
-                                    {.forward = static_cast<std::int32_t>(random.between(0, 3)),
-                                     .backward = static_cast<std::int32_t>(random.between(0, 3))},
-                                    0);
+          weighed.model.place_gathers(others,
+                                      {.forward = static_cast<std::int32_t>(random.between(0, 3)),
+                                       .backward = static_cast<std::int32_t>(random.between(0, 3))},
+                                      0);
       ASSERT_TRUE(placed);
-      simulator.expect_equal(*made.model, others, workspace);
+      weighed.expect_equal(others);
       if (::testing::Test::HasFailure()) return;
     }
-    tally.add(workspace);
+    tally.add(weighed);
   }
   EXPECT_GT(tally.counts.one_step, 20);
   EXPECT_GT(tally.counts.many_steps, 20);
@@ -515,22 +492,18 @@ TEST(StepModelTest, RandomPlacementsBesideFrozenBlocksAreAsSimulated) {
                                          "fsdp:reshard=no", "fsdp:k=3,forward=2,backward=2"};
     frozen.frame = frame_of(frozen.program, kPolicies[random.between(0, 4)]);
     ASSERT_FALSE(frozen.frame.frozen.empty());
-    const StepModel::Made made = StepModel::make(frozen.program, frozen.costs, frozen.frame);
-    ASSERT_TRUE(made.model) << made.refusal;
-    StepWorkspace workspace = made.model->workspace();
-    Simulator simulator(frozen);
-    const std::optional<Choices> choices = made.model->choices_of(frozen.frame);
+    Weighed weighed(frozen);
+    const std::optional<Choices> choices = weighed.model.choices_of(frozen.frame);
     ASSERT_TRUE(choices);
-    EXPECT_EQ(made.model->evaluate(*choices, workspace).count(),
-              simulator.play(frozen.frame).summary.step_ns);
+    EXPECT_EQ(weighed.step(*choices).count(), weighed.play(frozen.frame).summary.step_ns);
     for (int i = 0; i < 6; ++i) {
-      Choices others = testing::random_choices(random, *made.model, 3);
+      Choices others = testing::random_choices(random, weighed.model, 3);
       ASSERT_TRUE(
-          made.model->place_gathers(others,
-                                    {.forward = static_cast<std::int32_t>(random.between(0, 3)),
-                                     .backward = static_cast<std::int32_t>(random.between(0, 3))},
-                                    static_cast<std::int32_t>(random.between(0, 1))));
-      simulator.expect_equal(*made.model, others, workspace);
+          weighed.model.place_gathers(others,
+                                      {.forward = static_cast<std::int32_t>(random.between(0, 3)),
+                                       .backward = static_cast<std::int32_t>(random.between(0, 3))},
+                                      static_cast<std::int32_t>(random.between(0, 1))));
+      weighed.expect_equal(others);
       if (::testing::Test::HasFailure()) return;
     }
   }
@@ -562,18 +535,14 @@ TEST(StepModelTest, RandomPlacementsOfModelsAreAsSimulated) {
   for (const Pair& pair : kPairs) {
     SCOPED_TRACE(std::string(pair.model) + " on " + pair.cluster);
     const Case model_case = zoo_case(pair.model, pair.cluster, pair.policy);
-    const StepModel::Made made =
-        StepModel::make(model_case.program, model_case.costs, model_case.frame);
-    ASSERT_TRUE(made.model) << made.refusal;
-    StepWorkspace workspace = made.model->workspace();
-    Simulator simulator(model_case);
+    Weighed weighed(model_case);
     Random random(7);
     for (int i = 0; i < 12; ++i) {
-      const Choices choices = testing::random_choices(random, *made.model, 2 + 3 * i);
-      simulator.expect_equal(*made.model, choices, workspace);
+      const Choices choices = testing::random_choices(random, weighed.model, 2 + 3 * i);
+      weighed.expect_equal(choices);
       if (::testing::Test::HasFailure()) return;
     }
-    tally.add(workspace);
+    tally.add(weighed);
   }
   EXPECT_GT(tally.counts.one_step, 20);
 }
@@ -581,28 +550,24 @@ TEST(StepModelTest, RandomPlacementsOfModelsAreAsSimulated) {
 // What policies make can be read as choices, and means the same.
 TEST(StepModelTest, SchedulesOfPoliciesAreReadAsChoices) {
   const Case model_case = zoo_case("resnet18", "a100x8", "per-tensor");
-  const StepModel::Made made =
-      StepModel::make(model_case.program, model_case.costs, model_case.frame);
-  ASSERT_TRUE(made.model) << made.refusal;
-  StepWorkspace workspace = made.model->workspace();
-  Simulator simulator(model_case);
+  Weighed weighed(model_case);
   for (const char* policy :
        {"torch-ddp", "threshold", "per-tensor", "one-bucket", "no-overlap",
         "threshold:cap=4MiB,batch=3", "torch-ddp:scope=whole-stream", "no-overlap-per-tensor",
         "threshold:cap=1MiB,batch=2,wait=before-next-batch"}) {
     SCOPED_TRACE(policy);
     const schedule::Schedule schedule = frame_of(model_case.program, policy);
-    const std::optional<Choices> choices = made.model->choices_of(schedule);
+    const std::optional<Choices> choices = weighed.model.choices_of(schedule);
     ASSERT_TRUE(choices);
-    simulator.expect_equal(*made.model, *choices, workspace);
-    const Duration found = made.model->evaluate(*choices, workspace);
-    EXPECT_EQ(found.count(), simulator.play(schedule).summary.step_ns);
-    const auto again = made.model->choices_of(made.model->schedule_of(*choices));
+    weighed.expect_equal(*choices);
+    const Duration found = weighed.step(*choices);
+    EXPECT_EQ(found.count(), weighed.play(schedule).summary.step_ns);
+    const auto again = weighed.model.choices_of(weighed.model.schedule_of(*choices));
     ASSERT_TRUE(again);
-    EXPECT_EQ(made.model->evaluate(*again, workspace), found);
+    EXPECT_EQ(weighed.step(*again), found);
   }
-  EXPECT_FALSE(made.model->choices_of(frame_of(model_case.program, "naive")));  // it scales
-  EXPECT_FALSE(made.model->choices_of(frame_of(model_case.program, "sharded")));
+  EXPECT_FALSE(weighed.model.choices_of(frame_of(model_case.program, "naive")));  // it scales
+  EXPECT_FALSE(weighed.model.choices_of(frame_of(model_case.program, "sharded")));
 }
 
 // Tensors cut into buckets of one size, gathers ahead and after, held back, in micro-steps.
@@ -617,29 +582,24 @@ TEST(StepModelTest, SchedulesOfShardingPoliciesAreReadAsChoices) {
     for (const char* cluster : {"a100x8", "h100x16_tcpx"}) {
       SCOPED_TRACE(std::string(policy) + " on " + cluster);
       const Case model_case = zoo_case("resnet18", cluster, policy);
-      const StepModel::Made made =
-          StepModel::make(model_case.program, model_case.costs, model_case.frame);
-      ASSERT_TRUE(made.model) << made.refusal;
-      StepWorkspace workspace = made.model->workspace();
-      Simulator simulator(model_case);
-      const std::optional<Choices> choices = made.model->choices_of(model_case.frame);
+      Weighed weighed(model_case);
+      const std::optional<Choices> choices = weighed.model.choices_of(model_case.frame);
       ASSERT_TRUE(choices);
-      EXPECT_EQ(made.model->evaluate(*choices, workspace).count(),
-                simulator.play(model_case.frame).summary.step_ns);
-      simulator.expect_equal(*made.model, *choices, workspace);
-      const auto again = made.model->choices_of(made.model->schedule_of(*choices));
+      EXPECT_EQ(weighed.step(*choices).count(), weighed.play(model_case.frame).summary.step_ns);
+      weighed.expect_equal(*choices);
+      const auto again = weighed.model.choices_of(weighed.model.schedule_of(*choices));
       ASSERT_TRUE(again);
-      simulator.expect_equal(*made.model, *again, workspace);
+      weighed.expect_equal(*again);
     }
   }
 }
 
 // A bound of the placement's kind, where there is one, is not above it.
-void expect_bounded(const StepModel& model, const Choices& choices, StepWorkspace& workspace) {
-  const Duration step = model.evaluate(choices, workspace);
-  const std::optional<BoundKind> kind = model.bound_kind(choices, step);
+void expect_bounded(Weighed& weighed, const Choices& choices) {
+  const Duration step = weighed.step(choices);
+  const std::optional<BoundKind> kind = weighed.model.bound_kind(choices, step);
   if (!kind) return;
-  EXPECT_LE(model.lower_bound(*kind, Duration::max()).step, step);
+  EXPECT_LE(weighed.model.lower_bound(*kind, Duration::max()).step, step);
 }
 
 // Layouts of jobs of all kinds with their own policies: experts over groups of their own, tied weights, norms over
@@ -667,21 +627,17 @@ TEST(StepModelTest, PlansOfJobsAreAsSimulated) {
                              std::string(DOVETAIL_SOURCE_DIR) + "/models/clusters");
     of.costs = models::costs_for(machine, of.program);
     of.frame = schedule::make_schedule(of.program, jobs::policy_of(job));
-    const StepModel::Made made = StepModel::make(of.program, of.costs, of.frame);
-    ASSERT_TRUE(made.model) << made.refusal;
-    StepWorkspace workspace = made.model->workspace();
-    const std::optional<Choices> choices = made.model->choices_of(of.frame);
+    Weighed weighed(of);
+    const std::optional<Choices> choices = weighed.model.choices_of(of.frame);
     ASSERT_TRUE(choices);
-    Simulator simulator(of);
-    EXPECT_EQ(made.model->evaluate(*choices, workspace).count(),
-              simulator.play(of.frame).summary.step_ns);
-    simulator.expect_equal(*made.model, *choices, workspace);
-    expect_bounded(*made.model, *choices, workspace);
+    EXPECT_EQ(weighed.step(*choices).count(), weighed.play(of.frame).summary.step_ns);
+    weighed.expect_equal(*choices);
+    expect_bounded(weighed, *choices);
     Random random(9);
     for (int i = 0; i < 2 && of.frame.gathers.empty(); ++i) {
-      const Choices others = testing::random_choices(random, *made.model, 4);
-      simulator.expect_equal(*made.model, others, workspace);
-      expect_bounded(*made.model, others, workspace);
+      const Choices others = testing::random_choices(random, weighed.model, 4);
+      weighed.expect_equal(others);
+      expect_bounded(weighed, others);
     }
     if (::testing::Test::HasFailure()) return;
   }
@@ -694,13 +650,13 @@ TEST(StepModelTest, UpdatesOfSomeBucketsMayBeMeasured) {
   for (schedule::Op& op : measured.program.ops) {
     if (op.phase == schedule::Phase::Optimizer) op.work = schedule::MemoryWork{.bytes = kib(64)};
   }
-  const StepModel::Made plain = StepModel::make(measured.program, measured.costs, measured.frame);
-  ASSERT_TRUE(plain.model) << plain.refusal;
+  const Case plain_case = measured;
+  Weighed plain(plain_case);
   const Choices choices =
-      testing::choices_with_ends({2, static_cast<std::size_t>(plain.model->gradients())},
+      testing::choices_with_ends({2, static_cast<std::size_t>(plain.model.gradients())},
                                  BucketMode::View, WaitPoint::FirstUse);
   const schedule::Lowered lowered =
-      schedule::lower(measured.program, plain.model->schedule_of(choices));
+      schedule::lower(measured.program, plain.model.schedule_of(choices));
   const auto update =
       std::ranges::find(lowered.program.program.ops, "bucket1.update", &schedule::Op::name);
   ASSERT_NE(update, lowered.program.program.ops.end());
@@ -710,12 +666,9 @@ TEST(StepModelTest, UpdatesOfSomeBucketsMayBeMeasured) {
                                           .time = testing::us(700),
                                           .op = update->name}});
   measured.costs.ops = models::OpCosts(machine);
-  const StepModel::Made made = StepModel::make(measured.program, measured.costs, measured.frame);
-  ASSERT_TRUE(made.model) << made.refusal;
-  StepWorkspace workspace = made.model->workspace();
-  StepWorkspace others = plain.model->workspace();
-  Simulator(measured).expect_equal(*made.model, choices, workspace);
-  EXPECT_GT(made.model->evaluate(choices, workspace), plain.model->evaluate(choices, others));
+  Weighed weighed(measured);
+  weighed.expect_equal(choices);
+  EXPECT_GT(weighed.step(choices), plain.step(choices));
 }
 
 TEST(StepModelTest, WhatItCannotDoIsRefusedWithAReason) {
@@ -730,14 +683,12 @@ TEST(StepModelTest, WhatItCannotDoIsRefusedWithAReason) {
 // What the random placements are is legal: no order, delay, stream or mode of them is refused.
 TEST(StepModelTest, RandomPlacementsAreLegal) {
   const Case model_case = zoo_case("resnet18", "a100x8", "per-tensor");
-  const StepModel::Made made =
-      StepModel::make(model_case.program, model_case.costs, model_case.frame);
-  ASSERT_TRUE(made.model) << made.refusal;
+  Weighed weighed(model_case);
   Random random(3);
   for (int i = 0; i < 6; ++i) {
-    const Choices choices = testing::random_choices(random, *made.model, 6);
+    const Choices choices = testing::random_choices(random, weighed.model, 6);
     const schedule::Lowered lowered =
-        schedule::lower(model_case.program, made.model->schedule_of(choices));
+        schedule::lower(model_case.program, weighed.model.schedule_of(choices));
     const auto problems = schedule::verify(model_case.program, lowered.program);
     EXPECT_TRUE(problems.empty()) << problems.front().message;
   }
