@@ -294,8 +294,15 @@ bool StepWriter::hosts_keep_ahead(std::int64_t step) const {
   if (data_.inline_host()) return true;
   constexpr std::int64_t kClearly = 8;  // ns: what the simulator may take for rounding
   std::int64_t slowest = 0;
-  for (const Role& role : roles_) slowest = std::max(slowest, role.host_step);
-  const std::int64_t gain = step - slowest;
+  std::int64_t compute = 0;
+  for (const Role& role : roles_) {
+    slowest = std::max(slowest, role.host_step);
+    compute = std::max(compute, role.work_sum.back());
+  }
+  // With contention a step that its hosts limit may be the shorter one, as less computes beside what travels, and stay so: they
+  // gain for sure only on what computes.
+  const bool is_sure = graph_.made().graph.contention.empty();
+  const std::int64_t gain = (is_sure ? step : std::min(step, compute)) - slowest;
   if (gain < 0) return false;
   const std::int64_t latest = (sim::kMostSteps - 2) * gain;
   bool behind = false;

@@ -162,7 +162,7 @@ TEST(StepModelTest, RandomPlacementsOfSmallProgramsAreAsSimulated) {
 // From one that is far ahead to one that is behind.
 TEST(StepModelTest, RandomPlacementsWhereTheHostLimitsAreAsSimulated) {
   Tally tally;
-  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Case small = small_case(4000 + seed, 10);
     Random random(seed);
