@@ -230,7 +230,8 @@ void use(jobs::Job job) {
   DOVETAIL_CHECK(job.layout.world() == 64);
 }
 
-const frameworks::Behind kBehind = {.where = "f", .list = "", .model = "", .world = 64};
+const frameworks::Behind kBehind = {
+    .where = "f", .list = "", .model = "", .world = 64, .passes_unknown = true};
 
 void read_torchtitan(std::string_view text) {
   frameworks::Options options("f", frameworks::read_toml("f", text));
