@@ -137,7 +137,8 @@ class StepPlayer {
   // How many micro-batches are played before all of them are: as many as fill the pipeline and show two rounds behind that. Where backward is
   // in two, stages drift for longer.
   [[nodiscard]] std::vector<std::int64_t> tries() const {
-    const auto [few, round] = fewer_micro_batches(job_);
+    const auto fewer = fewer_micro_batches(job_);
+    const std::int64_t few = fewer.few, round = fewer.round;
     const std::int64_t count = job_.micro_batches();
     const std::int64_t stages = job_.layout.pp;
     std::vector<std::int64_t> all;

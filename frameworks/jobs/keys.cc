@@ -108,21 +108,22 @@ std::string KeyTable::nearest(std::string_view name) const {
 }
 
 const KeyTable& KeyTable::megatron() {
-  static const KeyTable table("Megatron-LM (Megatron-Core 0.20)",
-                              text_between(dovetail_keys_megatron, dovetail_keys_megatron_end));
-  return table;
+  static const KeyTable kTable("Megatron-LM (Megatron-Core 0.20)",
+                               text_between(dovetail_keys_megatron, dovetail_keys_megatron_end));
+  return kTable;
 }
 
 const KeyTable& KeyTable::torchtitan() {
-  static const KeyTable table("torchtitan (0.2.2 and earlier)",
-                              text_between(dovetail_keys_torchtitan, dovetail_keys_torchtitan_end));
-  return table;
+  static const KeyTable kTable(
+      "torchtitan (0.2.2 and earlier)",
+      text_between(dovetail_keys_torchtitan, dovetail_keys_torchtitan_end));
+  return kTable;
 }
 
 const KeyTable& KeyTable::deepspeed() {
-  static const KeyTable table("DeepSpeed (0.19.6)",
-                              text_between(dovetail_keys_deepspeed, dovetail_keys_deepspeed_end));
-  return table;
+  static const KeyTable kTable("DeepSpeed (0.19.6)",
+                               text_between(dovetail_keys_deepspeed, dovetail_keys_deepspeed_end));
+  return kTable;
 }
 
 }  // namespace dovetail::frameworks

@@ -336,19 +336,23 @@ class ScriptReader {
       static_cast<void>(this->word());  // in
       branches_.push_back(std::move(branch));
       read_pattern();
-    } else if (branches_.empty()) {
-      return false;
-    } else if (word == "elif" && !branches_.back().is_case) {
-      const std::vector<std::string> words = condition();
-      enter(branches_.back(), Condition(words).value());
-    } else if (word == "else" && !branches_.back().is_case) {
-      enter(branches_.back(), std::nullopt);
-    } else if (word == (branches_.back().is_case ? "esac" : "fi")) {
+    } else {
+      return !branches_.empty() && goes_on(word);
+    }
+    return true;
+  }
+  // Whether the word is one of the branch that is open.
+  bool goes_on(const std::string& word) {
+    Branch& branch = branches_.back();
+    if (word == (branch.is_case ? "esac" : "fi")) {
       branches_.pop_back();
       is_start_ = true;
-    } else {
-      return false;
+      return true;
     }
+    if (branch.is_case || (word != "elif" && word != "else")) return false;
+    const std::vector<std::string> words =
+        word == "elif" ? condition() : std::vector<std::string>();
+    enter(branch, Condition(words).value());
     return true;
   }
 

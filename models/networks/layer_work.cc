@@ -203,8 +203,8 @@ class LayerWriter {
   }
   // Whether modules say what is computed again, not every second product.
   [[nodiscard]] bool by_module() const { return recomputes_modules(job_); }
-  void again(Kernel kernel) {
-    if (!by_module() || modules_again_ > 0) compute_.again.push_back(std::move(kernel));
+  void again(const Kernel& kernel) {
+    if (!by_module() || modules_again_ > 0) compute_.again.push_back(kernel);
   }
   // What is written in its life is this module's.
   class Again {
