@@ -139,6 +139,7 @@ class GridSearch {
 
  private:
   static constexpr std::size_t kLeastTried = 5, kMostTried = 24, kMostNear = 6, kMostAlike = 6;
+  static constexpr std::size_t kTriedAnyway = 2;  // whatever effort it is
   static constexpr std::int64_t kMostEffort = 40'000, kMostToShow = 10'000;  // effort_of
   static constexpr double kMargin = 0.02;  // of corrected sketches
   static constexpr double kApart = 0.05;   // of what nearby kinds are off by
@@ -413,7 +414,7 @@ class GridSearch {
              (tried_ < kLeastTried || (1 - kMargin) * corrected(*candidate) < as_us(*fastest)));
         if (candidate->was_tried || !may_win || !counts(work_shape_of(*candidate), next)) continue;
         const std::int64_t effort = effort_of(*candidate);
-        if (tried_ + next.size() >= kLeastTried && effort_ + effort > kMostEffort) continue;
+        if (tried_ + next.size() >= kTriedAnyway && effort_ + effort > kMostEffort) continue;
         const bool has_place = has_room(candidate->fits, candidate->peak);
         const bool is_sayable = is_told(*candidate);
         if (!is_sayable && effort > kMostToShow) continue;

@@ -141,6 +141,9 @@ class DeepSpeedReader {
     jobs::Precision& p = job_.precision;
     const bool is_half = options_.flag(kDeepSpeedFp16, false);
     const bool is_bf16 = options_.flag(kDeepSpeedBf16, false);
+    if (is_half && is_bf16)
+      throw InputError(options_.file() + ": " + std::string(kDeepSpeedFp16) + " and " +
+                       std::string(kDeepSpeedBf16) + ": expected one of them, as DeepSpeed does");
     const bool is_cast = options_.flag(kDeepSpeedAutocast, false);
     if (!said_.says("dtype")) p.compute = is_half ? DType::F16 : is_bf16 ? DType::BF16 : DType::F32;
     p.gradient = kDeepSpeedGradients.read(options_, p.compute);

@@ -104,7 +104,7 @@ jobs::Job read_source(const std::string& source, const Behind& said) {
   }
   if (is_script(file) && has_megatron_arguments(read_file(file))) {
     const std::string text = read_file(file);
-    Script script = read_megatron_log(text);
+    Script script = read_megatron_log(file, text);
     replace(script.flags, std::move(flags.flags));
     jobs::Job job = read_megatron(std::move(script), said);
     if (const auto ran = iterations_of(text)) {

@@ -443,6 +443,9 @@ class MegatronReader {
     jobs::Precision& p = job_.precision;
     const bool is_half = options_.has("--fp16");
     const bool is_bf16 = options_.has("--bf16");
+    if (is_half && is_bf16)
+      throw InputError(options_.file() +
+                       ": --fp16 and --bf16: expected one of them, as Megatron-LM does");
     const bool is_summed_in_f32 = options_.has("--accumulate-allreduce-grads-in-fp32");
     const bool is_reduced_in_bf16 = options_.has("--grad-reduce-in-bf16");
     p.compute = is_half ? DType::F16 : is_bf16 ? DType::BF16 : DType::F32;

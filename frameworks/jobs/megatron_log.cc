@@ -127,8 +127,11 @@ bool has_megatron_arguments(std::string_view text) {
   return text.find(kBegin) != std::string_view::npos;
 }
 
-Script read_megatron_log(std::string_view text) {
-  text.remove_prefix(text.find(kBegin));
+Script read_megatron_log(const std::string& file, std::string_view text) {
+  text.remove_prefix(text.rfind(kBegin));  // of several runs the last
+  if (text.find(kEnd) == std::string_view::npos)
+    throw InputError(
+        file + ": the arguments at its head are cut off: expected a line \"end of arguments\"");
   static_cast<void>(line_of(text));
   std::vector<OptionText> flags;
   Script script;
@@ -151,6 +154,7 @@ std::optional<Iterations> iterations_of(std::string_view text) {
   constexpr std::string_view kTime = "elapsed time per iteration (ms): ";
   constexpr std::size_t kWarmUp = 2;
   std::vector<double> times;
+  text.remove_prefix(std::min(text.rfind(kBegin), text.size()));
   for (std::size_t at = text.find(kTime); at != std::string_view::npos; at = text.find(kTime, at)) {
     at += kTime.size();
     double ms = 0;

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "base/units.h"
@@ -24,10 +25,11 @@ namespace dovetail::frameworks {
 // Whether such arguments stand in it.
 bool has_megatron_arguments(std::string_view text);
 
-// WORLD_SIZE is among its variables. REQUIRES: has_megatron_arguments(text).
-Script read_megatron_log(std::string_view text);
+// Of several runs the last. WORLD_SIZE is among its variables. Throws InputError where they are cut off.
+// REQUIRES: has_megatron_arguments(text).
+Script read_megatron_log(const std::string& file, std::string_view text);
 
-// Measured iterations: how many, and their median but for the first two.
+// Measured iterations of the last run: how many, and their median but for the first two.
 struct Iterations {
   std::size_t count = 0;
   Duration median{};

@@ -28,10 +28,14 @@ std::int64_t ranks_of(const std::string& where, std::string_view value) {
 }
 
 // What is meant by what Trainer's flags are called.
-std::string_view type_of_flag(std::string_view said) {
+std::string_view type_of_flag(const std::string& where, std::string_view said) {
   if (said == "bf16=yes") return "dtype=bf16";
   if (said == "fp16=yes") return "dtype=f16";
-  return said == "bf16=no" || said == "fp16=no" ? "dtype=f32" : "";
+  if (said == "bf16=no" || said == "fp16=no") return "dtype=f32";
+  if (said.starts_with("bf16=") || said.starts_with("fp16="))
+    throw InputError(where + ": " + std::string(said.substr(0, 4)) +
+                     ": expected yes or no, found \"" + std::string(said.substr(5)) + "\"");
+  return "";
 }
 
 }  // namespace
@@ -48,7 +52,7 @@ Behind said_after(const std::string& where, std::string_view list) {
       said.model = one.substr(6);
     } else if (one == "unknown=ignored") {
       said.passes_unknown = true;
-    } else if (const std::string_view type = type_of_flag(one); !type.empty()) {
+    } else if (const std::string_view type = type_of_flag(where, one); !type.empty()) {
       if (!said.says("dtype")) said.list += (said.list.empty() ? "" : ",") + std::string(type);
     } else {
       said.list += (said.list.empty() ? "" : ",") + std::string(one);

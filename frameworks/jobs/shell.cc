@@ -7,6 +7,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <iterator>
 #include <optional>
 
 #include "base/error.h"
@@ -239,7 +240,9 @@ class ScriptReader {
   Script read() {
     while (at_ < text_.size()) {
       const char c = text_[at_];
-      if (text_.substr(at_, 2) == ";;" && !branches_.empty() && branches_.back().is_case) {
+      if (text_.substr(at_, 2) == "<<" && text_.substr(at_, 3) != "<<<") {
+        skip_document();
+      } else if (text_.substr(at_, 2) == ";;" && !branches_.empty() && branches_.back().is_case) {
         at_ += 2;
         read_pattern();
       } else if (c == '\n' || c == ';' || c == '&' || c == '|') {
@@ -254,6 +257,8 @@ class ScriptReader {
         take(word());
       }
     }
+    finish_command();
+    script_.flags = flags_of_training();
     return std::move(script_);
   }
 
@@ -269,10 +274,122 @@ class ScriptReader {
   }
 
  private:
+  // Flags as they come; the last one may still get its value.
+  struct Flags {
+    std::vector<OptionText> all = {};
+    bool takes_value = false;
+  };
+  struct Command {
+    Flags flags = {};
+    bool is_program = false, trains = false;  // a file of Python; one that says so
+  };
+
+  // "&&" and "||" behind a test that is known: whether the next command runs.
   void end_of_command() {
-    ++at_;
+    const char c = text_[at_];
+    const bool is_joined = text_.substr(at_, 2) == "&&" || text_.substr(at_, 2) == "||";
+    at_ += is_joined ? 2 : 1;
+    finish_command();
+    if (!is_joined) {
+      holds_ = std::nullopt;
+      is_passed_over_ = false;
+    } else {
+      if (!is_passed_over_ && !was_test_) holds_ = holds_ ? std::optional(true) : std::nullopt;
+      is_passed_over_ = holds_ == (c == '|');
+    }
+    was_test_ = false;
+  }
+  void finish_command() {
+    if (command_.is_program) commands_.push_back(std::move(command_));
+    command_ = {};
+    loose_.takes_value = false;
     is_start_ = true;
-    takes_value_ = false;
+  }
+
+  // Those of what trains; where nothing in it says so those of its programs, else all that stand in it.
+  std::vector<OptionText> flags_of_training() {
+    const bool any_trains = std::ranges::any_of(commands_, &Command::trains);
+    std::vector<OptionText> flags;
+    for (Command& command : commands_) {
+      if (command.trains != any_trains) continue;
+      std::ranges::move(command.flags.all, std::back_inserter(flags));
+    }
+    if (!commands_.empty()) return flags;
+    // What a variable holds stands where it is set and where it is used.
+    for (std::size_t i = 0; i < loose_.all.size(); ++i) {
+      const auto is_same = [&](const OptionText& other) {
+        return other.name == loose_.all[i].name && other.value == loose_.all[i].value;
+      };
+      const auto behind = loose_.all.begin() + static_cast<std::ptrdiff_t>(i) + 1;
+      if (std::none_of(behind, loose_.all.end(), is_same)) flags.push_back(loose_.all[i]);
+    }
+    return flags;
+  }
+
+  // "<<EOF": what stands between the end of this line and the line EOF.
+  void skip_document() {
+    at_ += 2;
+    if (at_ < text_.size() && text_[at_] == '-') ++at_;
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
+    const std::string end = word();
+    while (at_ < text_.size()) {
+      at_ = std::min(text_.find('\n', at_), text_.size());
+      if (at_ == text_.size()) return;
+      std::string_view line = text_.substr(at_ + 1);
+      line = line.substr(0, std::min(line.find('\n'), line.size()));
+      while (!line.empty() && is_space(line.front())) line.remove_prefix(1);
+      while (!line.empty() && is_space(line.back())) line.remove_suffix(1);
+      ++at_;
+      if (line == end) {
+        at_ = std::min(text_.find('\n', at_), text_.size());
+        return;
+      }
+    }
+  }
+
+  // "(A B)" behind NAME=, one blank between its words.
+  std::string array() {
+    std::string all;
+    ++at_;
+    while (at_ < text_.size() && text_[at_] != ')') {
+      if (text_[at_] == '#') {
+        at_ = std::min(text_.find('\n', at_), text_.size());
+      } else if (is_space(text_[at_]) || (text_[at_] == '\\' && text_.substr(at_, 2) == "\\\n")) {
+        at_ += text_[at_] == '\\' ? 2 : 1;
+      } else {
+        const std::size_t before = at_;
+        all += (all.empty() ? "" : " ") + word();
+        if (at_ == before) ++at_;
+      }
+      if (all.size() > kLongestWord) break;
+    }
+    at_ = std::min(at_ + 1, text_.size());
+    return all;
+  }
+
+  // "[ A = B ]", "[[ ... ]]" or "test ..." that begins a command.
+  bool takes_test(const std::string& word) {
+    if (word != "[" && word != "[[" && word != "test") return false;
+    const std::string end = word == "test" ? "" : word == "[" ? "]" : "]]";
+    std::vector<std::string> words;
+    while (at_ < text_.size()) {
+      const char c = text_[at_];
+      const bool ends = c == '\n' || c == ';' || (end.empty() && (c == '&' || c == '|'));
+      if (ends) break;
+      if (c == '&' || c == '|') {
+        words.emplace_back(2, c);
+        at_ += text_.substr(at_, 2) == std::string(2, c) ? 2 : 1;
+      } else if (is_space(c) || c == '(' || c == ')') {
+        ++at_;
+      } else {
+        words.push_back(this->word());
+        if (words.back() == end) break;
+      }
+    }
+    if (!is_passed_over_) holds_ = Condition(words).value();
+    was_test_ = true;
+    is_start_ = false;
+    return true;
   }
 
   // A condition or a case that is open.
@@ -442,8 +559,10 @@ class ScriptReader {
     while (end < inner.size() && is_name_part(inner[end])) ++end;
     const std::string name(inner.substr(0, end));
     std::string_view rest = inner.substr(end);
-    if (rest == "[@]" || rest == "[*]") return "";  // its flags were read where it is set
     const auto known = script_.variables.find(name);
+    if (rest == "[@]" || rest == "[*]")
+      return known == script_.variables.end() ? "" : known->second;
+    if (known != script_.variables.end() && rest.empty()) return known->second;
     const bool is_set = known != script_.variables.end() && !known->second.empty();
     if (is_set && (rest.empty() || rest.starts_with(":-") || rest.starts_with('-'))) {
       return known->second;
@@ -467,25 +586,45 @@ class ScriptReader {
       is_start_ = false;
       return;
     }
+    if (is_start_ && takes_test(word)) return;
     if (is_start_ && word == "shift" && !words_.empty()) {
       words_.erase(words_.begin());
       return number_words();
     }
+    if (is_start_ && takes_assignment(word)) return;
+    is_start_ = false;
+    if (is_passed_over_) return;
+    collect(word, command_.flags);
+    collect(word, loose_);
+    for (std::string_view rest = word; !rest.empty();) {
+      const std::size_t blank = std::min(rest.find_first_of(" \t\n"), rest.size());
+      const std::string_view one = rest.substr(0, blank);
+      rest.remove_prefix(std::min(blank + 1, rest.size()));
+      if (!one.ends_with(".py")) continue;
+      command_.is_program = true;
+      command_.trains |=
+          one.find("train", std::min(one.rfind('/'), one.size())) != std::string_view::npos ||
+          (one.find('/') == std::string_view::npos && one.find("train") != std::string_view::npos);
+    }
+  }
+
+  bool takes_assignment(const std::string& word) {
     std::size_t name = 0;
     while (name < word.size() && is_name_part(word[name])) ++name;
     const std::string_view rest = std::string_view(word).substr(name);
     const bool adds = rest.starts_with("+=");
-    if (is_start_ && name > 0 && is_name_start(word[0]) && (adds || rest.starts_with('='))) {
-      std::string& variable = script_.variables[word.substr(0, name)];
-      const std::string value(rest.substr(adds ? 2 : 1));
-      variable = adds ? variable + value : value;
-      if (variable.size() > kLongestWord) variable.resize(kLongestWord);
-      collect(value);
-      takes_value_ = false;
-      return;
-    }
-    is_start_ = false;
-    collect(word);
+    if (name == 0 || !is_name_start(word[0]) || (!adds && !rest.starts_with('='))) return false;
+    std::string value(rest.substr(adds ? 2 : 1));
+    const bool is_array = value.empty() && at_ < text_.size() && text_[at_] == '(';
+    if (is_array) value = array();
+    if (is_passed_over_) return true;
+    collect(value, loose_);
+    loose_.takes_value = false;
+    std::string& variable = script_.variables[word.substr(0, name)];
+    const std::string_view between = is_array && adds && !variable.empty() ? " " : "";
+    variable = adds ? variable + std::string(between) + value : value;
+    if (variable.size() > kLongestWord) variable.resize(kLongestWord);
+    return true;
   }
 
   // Quotes within quotes, which eval takes off.
@@ -496,25 +635,25 @@ class ScriptReader {
   }
 
   // Flags and their values in a word, which may hold several where it was quoted.
-  void collect(std::string_view words) {
+  void collect(std::string_view words, Flags& into) {
     while (!words.empty()) {
       std::size_t end = 0;
       while (end < words.size() && !is_space(words[end])) ++end;
       const std::string_view one = words.substr(0, end);
       words.remove_prefix(std::min(end + 1, words.size()));
       if (one.size() > 2 && one.starts_with("--") && is_name_start(one[2])) {
-        if (script_.flags.size() == kMostFlags) {
+        if (into.all.size() == kMostFlags) {
           throw InputError(file_ + ": more than " + std::to_string(kMostFlags) + " flags");
         }
         const std::size_t equals = std::min(one.find('='), one.size());
-        script_.flags.push_back({.name = std::string(one.substr(0, equals))});
-        if (equals < one.size()) script_.flags.back().value = one.substr(equals + 1);
-        takes_value_ = equals == one.size();
-      } else if (!one.empty() && takes_value_ && !script_.flags.back().value.empty()) {
-        script_.flags.back().value += " " + std::string(without_quotes(one));
-      } else if (!one.empty() && takes_value_) {
-        script_.flags.back().value = without_quotes(one);
-        takes_value_ = script_.flags.back().name == kManyValues;
+        into.all.push_back({.name = std::string(one.substr(0, equals))});
+        if (equals < one.size()) into.all.back().value = one.substr(equals + 1);
+        into.takes_value = equals == one.size();
+      } else if (!one.empty() && into.takes_value && !into.all.back().value.empty()) {
+        into.all.back().value += " " + std::string(without_quotes(one));
+      } else if (!one.empty() && into.takes_value) {
+        into.all.back().value = without_quotes(one);
+        into.takes_value = into.all.back().name == kManyValues;
       }
     }
   }
@@ -523,7 +662,12 @@ class ScriptReader {
   std::string_view text_;
   std::size_t at_ = 0;
   int depth_ = 0;
-  bool is_start_ = true, takes_value_ = false;
+  bool is_start_ = true;
+  std::optional<bool> holds_ = std::nullopt;  // what the test before && or || gave
+  bool was_test_ = false, is_passed_over_ = false;
+  Flags loose_;  // of all words, and of all values of variables
+  Command command_;
+  std::vector<Command> commands_;
   std::vector<std::string> words_;
   std::vector<Branch> branches_;
   Script script_;

@@ -188,11 +188,6 @@ class TitanReader {
              "the pipeline is counted as filled once a step; torchtitan fills it once for each "
              "local_batch_size");
     }
-    if (!is_piped && b.global > all && is_sharded()) {
-      assume(job_, kTitanGlobalBatch, std::to_string(global),
-             "gradients are counted as reduced once a step; torchtitan reduces those of each "
-             "local_batch_size");
-    }
   }
 
   void precision() {
@@ -210,7 +205,13 @@ class TitanReader {
     }
     if (held == p.compute) p.master_bytes = 0;
     if (held == DType::BF16) p.state_bytes = 4;
-    if (options_.flag("float8.enable_float8_linear", false)) p.products = schedule::Operands::Fp8;
+    // Its first versions had "" and "dynamic".
+    const std::string linear = options_.text("float8.enable_float8_linear", "");
+    if (linear == "dynamic") {
+      p.products = schedule::Operands::Fp8;
+    } else if (!linear.empty() && options_.flag("float8.enable_float8_linear", false)) {
+      p.products = schedule::Operands::Fp8;
+    }
     const std::string converters = "," + options_.text(kTitanConverters, "") + ",";
     for (const std::string_view fp8 : {"float8", ".mx,", ",mx,"}) {
       if (converters.find(fp8) != std::string::npos) p.products = schedule::Operands::Fp8;

@@ -143,8 +143,8 @@ class DeepSpeedWriter {
                        ",seq=" + std::to_string(job_.batch.sequence);
     for (const jobs::Difference& one : jobs::differences(job_, {.model = job_.model})) {
       for (const std::string_view key :
-           {"recompute", "recompute_layers", "lora", "lora_on", "flash", "imbalance", "etp",
-            "products", "kernels", "updates"}) {
+           {"recompute", "recompute_layers", "recompute_modules", "lora", "lora_on", "flash",
+            "imbalance", "etp", "products", "kernels", "updates"}) {
         if (one.key == key) list += "," + one.key + "=" + one.here;
       }
     }
@@ -177,6 +177,7 @@ JobWriter deepspeed_writer() {
           .marked = Marked::Member,
           .unsaid = {{"dp", "shards and replicas are one group where parameters are whole"},
                      {"dp_shard", "shards and replicas are one group where parameters are whole"},
+                     {"recompute_modules", "what is computed again is the model's code"},
                      {"sp", "AutoTP has no sequence parallelism"},
                      {"zero", "a rank that is alone has nothing to divide"},
                      {"wrap", "a rank that is alone has nobody to reduce with"},

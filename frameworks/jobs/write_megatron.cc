@@ -430,6 +430,7 @@ JobWriter megatron_writer() {
                  {"zero", "a rank that is alone has nothing to divide"},
                  {"kernels", "Transformer Engine fuses what lies between products"},
                  {"recompute", "its selective recomputation is of attention, not op by op"},
+                 {"recompute_modules", "modules are computed again with selective recomputation"},
                  {"recompute_layers", "as many layers of each chunk are computed again"},
                  {"lora", "adapters are Megatron-Bridge's, which is started from Python"},
                  {"lora_on", "adapters are Megatron-Bridge's, which is started from Python"},

@@ -245,6 +245,7 @@ JobWriter torchtitan_writer() {
                      {"states", "optimizer states have training.dtype"},
                      {"recompute", "what fused attention computes again needs no word"},
                      {"recompute_layers", "every n-th layer is computed again"},
+                     {"recompute_modules", "it computes layers again whole, or op by op"},
                      {"lora", "its configuration has no adapters"},
                      {"lora_on", "its configuration has no adapters"},
                      {"zero", "one replica is not sharded"},

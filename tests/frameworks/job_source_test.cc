@@ -653,6 +653,25 @@ TEST_F(JobSourceTest, WhatIsFilledInLaterIsAskedForOrFollowsFromTheModel) {
               HasSubstr("zero_optimization.stage: expected"));
 }
 
+TEST_F(JobSourceTest, WhatItsOwnerCannotRunIsRefused) {
+  const auto deepspeed = [this](const std::string& more) {
+    return file("ds.json", "{\"train_batch_size\": 16" + more + "}") + ":model=llama3_8b,world=16";
+  };
+  EXPECT_THAT(error(deepspeed(R"(, "bf16": true)")),
+              EndsWith(R"(bf16: expected a section, {"enabled": true})"));
+  EXPECT_THAT(error(deepspeed(R"(, "bf16": {"enabled": true}, "fp16": {"enabled": true})")),
+              HasSubstr("expected one of them"));
+  EXPECT_THAT(error(deepspeed("") + ",bf16=true"),
+              EndsWith("bf16: expected yes or no, found \"true\""));
+  EXPECT_THAT(error(kLlama8b + "--fp16:world=8"),
+              HasSubstr("--fp16 and --bf16: expected one of them"));
+  const std::string cut =
+      "------------------------ arguments ------------------------\n  num_layers ... 2\n";
+  EXPECT_THAT(error(file("cut.log", cut)), HasSubstr("are cut off"));
+  EXPECT_EQ(load_job("llama3_8b:dp=8,recompute=selective,recompute_modules=mlp").recompute_modules,
+            8);
+}
+
 TEST_F(JobSourceTest, EarlierNamesOfKeysSayTheSame) {
   const std::string now = file("now.toml", R"(
 [model]
@@ -773,17 +792,32 @@ case $SIZE in
   *) W="--ffn-hidden-size 3" ;;
 esac
 if [ -f /tmp/x ]; then X="--bf16"; else X="--fp16"; fi
-torchrun x.py --tensor-model-parallel-size $TP
+[ $TP = 4 ] && Y="--four"
+[[ $TP -gt 1 ]] && Z="--several" || Z="--one"
+OLD="--not-used 1"
+A=(--array 1  # with a comment
+   --more)
+A+=(--added "x y")
+echo "--num-layers 64"
+python tools/data.py --workers 3
+cat > other.sh <<EOF
+pretrain.py --from-a-document
+EOF
+torchrun --nnodes 1 pretrain_gpt.py $ARGS $SP $W $X "${A[@]}" $Y $Z --tensor-model-parallel-size $TP | tee --append log
 )SH";
-  const std::string end = "--bf16 --fp16 --tensor-model-parallel-size=";
+  // Of a condition that cannot be known what stands last counts.
+  const std::string array = "--fp16 --array=1 --more --added=x ";
+  const std::string tp = "--tensor-model-parallel-size=";
   EXPECT_EQ(flags(script, {"7B", "2"}),
-            "--num-layers=32 --sequence-parallel --ffn-hidden-size=1 " + end + "2 ");
-  EXPECT_EQ(flags(script, {"7B"}), "--num-layers=32 --ffn-hidden-size=1 " + end + "1 ");
-  EXPECT_EQ(flags(script, {"14B", "4"}), "--num-layers=40 --ffn-hidden-size=2 " + end + "4 ");
-  EXPECT_EQ(flags(script, {"x"}), "--num-layers=2 --ffn-hidden-size=3 " + end + "1 ");
-  // Nobody says $1: all branches count.
-  EXPECT_THAT(flags(script, {}),
-              StartsWith("--num-layers=32 --num-layers=40 --num-layers=2 --ffn-hidden-size=1 "));
+            "--nnodes=1 --num-layers=32 --sequence-parallel --ffn-hidden-size=1 " + array +
+                "--several " + tp + "2 ");
+  EXPECT_EQ(flags(script, {"7B"}),
+            "--nnodes=1 --num-layers=32 --ffn-hidden-size=1 " + array + "--one " + tp + "1 ");
+  EXPECT_EQ(flags(script, {"14B", "4"}), "--nnodes=1 --num-layers=40 --ffn-hidden-size=2 " + array +
+                                             "--four --several " + tp + "4 ");
+  EXPECT_EQ(flags(script, {"x"}),
+            "--nnodes=1 --num-layers=2 --ffn-hidden-size=3 " + array + "--one " + tp + "1 ");
+  EXPECT_THAT(flags(script, {}), StartsWith("--nnodes=1 --num-layers=2 --ffn-hidden-size=3 "));
   for (const char* const odd : {"if", "if [ a", "case x", "case x in", "case x in a) --b",
                                 "fi esac", "if a; then case b in if; fi"}) {
     static_cast<void>(flags(odd, {"1"}));
