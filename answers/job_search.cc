@@ -433,12 +433,14 @@ class GridSearch {
   // Layers times micro-batches that a simulation of it plays, about: rounds repeat, but for those of orders that divide backward.
   [[nodiscard]] std::int64_t effort_of(const Candidate& candidate) const {
     const GridPoint& point = grid_.points()[static_cast<std::size_t>(candidate.point)];
-    const Job& job = grid_.job();
     const std::int64_t all =
-        job.batch.global / (std::int64_t{point.micro} * point.dp * point.dp_shard);
-    const std::int64_t few = 4 * std::int64_t{point.pp};
-    return job.model.layers *
-           (schedule::splits_backward(candidate.way.order) ? all : std::min(all, few));
+        grid_.job().batch.global / (std::int64_t{point.micro} * point.dp * point.dp_shard);
+    return effort_of(all, point.pp, candidate.way.order);
+  }
+  [[nodiscard]] std::int64_t effort_of(std::int64_t micro_batches, std::int64_t stages,
+                                       schedule::PipelineKind order) const {
+    return grid_.job().model.layers *
+           (schedule::splits_backward(order) ? micro_batches : std::min(micro_batches, 4 * stages));
   }
 
   // Of candidates with few changes some that may not be told apart from the fastest.
@@ -492,6 +494,8 @@ class GridSearch {
     const std::optional<std::size_t> fastest = fastest_row();
     if (!fastest || found_.rows[*fastest].said.zero != jobs::Zero::Parameters) return;
     const Job& best = found_.rows[*fastest].said;
+    const jobs::Layout& l = best.layout;
+    if (effort_of(best.micro_batches(), l.pp, l.order) > kMostToShow) return;
     const int changes = found_.rows[*fastest].changes;
     std::vector<Trial> next;
     for (const bool reshard : {true, false}) {

@@ -111,6 +111,11 @@ class DeepSpeedReader {
     job_.overlap_gradients =
         options_.flag(kDeepSpeedOverlap, is_whole) && job_.zero != Zero::Nothing;
     if (job_.zero != Zero::Nothing) job_.overlap_parameters = is_whole;
+    // Stage 3 gathers and reduces on the stream of compute then.
+    if (!is_whole || job_.overlap_gradients) return;
+    job_.prefetch = 0;
+    assume(job_, kDeepSpeedOverlap, "false",
+           "no gather is hidden; reductions are counted as hidden behind the backward pass");
   }
 
   void batch() {
@@ -181,7 +186,7 @@ class DeepSpeedReader {
     }
     if (!options_.has(kDeepSpeedPrefetch)) return;
     const std::int64_t ahead = options_.whole(kDeepSpeedPrefetch, 0, 0, kMostElements);
-    if (job_.zero != jobs::Zero::Parameters) return;
+    if (job_.zero != jobs::Zero::Parameters || !job_.overlap_gradients) return;
     const std::int64_t layer = deepspeed_layer(job_.model);
     const double layers =
         static_cast<double>(ahead) / static_cast<double>(std::max<std::int64_t>(1, layer));

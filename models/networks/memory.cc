@@ -128,7 +128,7 @@ class Counter {
         rounded(rules_.gathered_update && divides_update() ? held.all() * compute() : 0);
     const Bytes gathered = gathered_by(blocks);
     const Bytes buffers = buffers_of(blocks, held);
-    const Bytes working = working_of(blocks);
+    const Bytes working = working_of(blocks, true);
     const Bytes logits = blocks.head ? logits_of() : Bytes();
 
     StageMemory full = memory;
@@ -146,7 +146,7 @@ class Counter {
     made.moment = Moment::Gradients;
     made.gradients = sums + rounded(rules_.whole_gradients ? held.all() * compute() : 0);
     made.activations = rounded(std::max(0.0, in_flight - 1) * kept);
-    made.working = working;
+    made.working = working_of(blocks, false);
     made.gathered = gathered;
     made.buffers = buffers;
 
@@ -347,7 +347,9 @@ class Counter {
     return as_double(job_.model.vocabulary * job_.model.width) / as_double(job_.layout.tp);
   }
 
-  Bytes working_of(const StageBlocks& blocks) const {
+  // `rebuilds`: with what a layer computes again, most of which is gone before its last gradient is made, as what others keep is
+  // (a measured peak of nothing computed again is held to that in tests).
+  Bytes working_of(const StageBlocks& blocks, bool rebuilds) const {
     const Model& m = job_.model;
     double most = 0;
     for (const std::int64_t layer : blocks.layers) {
@@ -358,7 +360,7 @@ class Counter {
       } else {
         inner = made_of_inner(as_double(m.inner)) / as_double(job_.layout.tp) * tokens_;
       }
-      const double again = kept_by_layer(layer) - left_by_layer(layer);
+      const double again = rebuilds ? kept_by_layer(layer) - left_by_layer(layer) : 0;
       most = std::max(most, compute() * between + product() * inner + again);
     }
     return rounded(most);
