@@ -201,6 +201,7 @@ std::optional<std::string> said(const JobTable& table, const JobRow& row) {
     std::optional<Job> again = attempt([&] { return job_of(way.first); }).value;
     if (!again) continue;
     again->notes = way.second->notes;
+    again->assumed = way.second->assumed;
     if (*again == *way.second) return way.first;
   }
   return std::nullopt;

@@ -207,11 +207,9 @@ class TitanReader {
     if (held == DType::BF16) p.state_bytes = 4;
     // Its first versions had "" and "dynamic".
     const std::string linear = options_.text("float8.enable_float8_linear", "");
-    if (linear == "dynamic") {
+    const bool is_flag = !linear.empty() && linear != "dynamic";
+    if (is_flag ? options_.flag("float8.enable_float8_linear", false) : linear == "dynamic")
       p.products = schedule::Operands::Fp8;
-    } else if (!linear.empty() && options_.flag("float8.enable_float8_linear", false)) {
-      p.products = schedule::Operands::Fp8;
-    }
     const std::string converters = "," + options_.text(kTitanConverters, "") + ",";
     for (const std::string_view fp8 : {"float8", ".mx,", ",mx,"}) {
       if (converters.find(fp8) != std::string::npos) p.products = schedule::Operands::Fp8;

@@ -145,7 +145,7 @@ std::string at_depth(const std::string& options, Random& random) {
 
 TEST(GatherBoundTest, LiesUnderAllBlocksThatAreGatheredBeforeEachUse) {
   GatherTally tally;
-  for (std::uint64_t seed = 0; seed < kDraws; ++seed) {
+  for (std::uint64_t seed = 0; seed < kDraws / 2; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Drawn drawn = draw(seed, 6);
     Random random(seed);
@@ -164,7 +164,7 @@ TEST(GatherBoundTest, LiesUnderAllBlocksThatAreGatheredBeforeEachUse) {
     policies.push_back(at_depth(common + ",reshard=no", random));
     expect_under_all(drawn, policies, tally);
   }
-  EXPECT_GT(tally.plans, 1000);
+  EXPECT_GT(tally.plans, 500);
   EXPECT_GT(tally.close, tally.plans / 10);  // few of the plans that there may be are played
 }
 
