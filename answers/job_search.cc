@@ -3,10 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "answers/job_search.h"
 
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -14,12 +10,13 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <set>
 #include <utility>
 
+#include "answers/job_change.h"
 #include "answers/job_sketch.h"
 #include "base/attempt.h"
 #include "base/error.h"
+#include "base/heap.h"
 #include "base/interruption.h"
 #include "base/parallel.h"
 #include "frameworks/jobs/job_export.h"
@@ -34,16 +31,6 @@ using jobs::GridWay;
 using jobs::Job;
 using schedule::Fits;
 
-// All that differs, in the words of a change: "tp=4,schedule=zbv,vp=2".
-std::string change_between(const Job& from, const Job& to) {
-  std::string text;
-  for (const jobs::Difference& one : jobs::differences(from, to)) {
-    if (one.key == "as" || one.there.empty()) continue;
-    text += (text.empty() ? "" : ",") + one.key + "=" + one.there;
-  }
-  return text;
-}
-
 // Whose job it most likely becomes, where nobody is named.
 Job as_likely_run(Job job) {
   if (job.as == jobs::RunBy::Any) {
@@ -56,7 +43,21 @@ Job as_likely_run(Job job) {
 using Kin = std::array<std::int64_t, 7>;
 
 // What of a job is neither how its states are sharded nor which of its collectives overlap.
-using WorkShape = std::array<std::int64_t, 15>;
+struct WorkShape {
+  // tp, pp, whether parameters are divided, order, vp, layers, recompute, recompute_layers: the products and their order.
+  std::array<std::int64_t, 8> work = {};
+  // cp, dp, dp_shard, ep, etp, micro, async_tp: who shares a batch.
+  std::array<std::int64_t, 7> shared = {};
+  friend bool operator==(const WorkShape&, const WorkShape&) = default;
+};
+
+// They differ in one thing, if at all.
+bool is_next_to(const WorkShape& a, const WorkShape& b) {
+  int different = 0;
+  for (std::size_t i = 0; i < a.work.size(); ++i) different += a.work[i] == b.work[i] ? 0 : 1;
+  for (std::size_t i = 0; i < a.shared.size(); ++i) different += a.shared[i] == b.shared[i] ? 0 : 1;
+  return different < 2;
+}
 
 // A job of the grid that fits, or may.
 struct Candidate {
@@ -73,9 +74,9 @@ struct Trial {
   Job said;
   std::string change;
   int changes = 0;
-  std::optional<Kin> kin = std::nullopt;  // of a candidate, as is
-  std::optional<WorkShape> shape = std::nullopt;
-  Duration about{};  // what its sketch says
+  std::optional<Kin> kin = std::nullopt;          // of a candidate
+  std::optional<WorkShape> shape = std::nullopt;  // of a candidate
+  Duration about{};                               // what its sketch says
   std::string target = {};
   std::optional<JobPrediction> found = std::nullopt;
   std::string refused = {};
@@ -363,7 +364,7 @@ class GridSearch {
     };
     if (const std::optional<WorkShape> best = fastest_shape()) {
       simulate_by_sketch(tried_ + kMostNear, [&](const WorkShape& shape, const auto& next) {
-        return is_near(shape, *best) && is_new(shape, next);
+        return shape.work == best->work && is_new(shape, next);
       });
     }
     if (const std::optional<WorkShape> best = fastest_shape()) {
@@ -372,30 +373,15 @@ class GridSearch {
     }
   }
 
-  // The same products and the same order of them: what differs is who shares a batch.
-  static bool is_near(const WorkShape& a, const WorkShape& b) {
-    constexpr std::array<std::size_t, 8> kWork = {0, 2, 8, 9, 10, 11, 12, 13};
-    return std::ranges::all_of(kWork, [&](std::size_t i) { return a[i] == b[i]; });
-  }
-
   [[nodiscard]] WorkShape work_shape_of(const Candidate& candidate) const {
     const GridPoint& point = grid_.points()[static_cast<std::size_t>(candidate.point)];
     const GridWay& way = candidate.way;
-    return {point.tp,
-            point.cp,
-            point.pp,
-            point.dp,
-            point.dp_shard,
-            point.ep,
-            point.etp,
-            point.micro,
-            point.zero == jobs::Zero::Parameters ? 1 : 0,
-            static_cast<std::int64_t>(way.order),
-            way.vp,
-            static_cast<std::int64_t>(way.layers),
-            static_cast<std::int64_t>(way.recompute),
-            way.recompute_layers,
-            way.async_tp ? 1 : 0};
+    return {.work = {point.tp, point.pp, point.zero == jobs::Zero::Parameters ? 1 : 0,
+                     static_cast<std::int64_t>(way.order), way.vp,
+                     static_cast<std::int64_t>(way.layers),
+                     static_cast<std::int64_t>(way.recompute), way.recompute_layers},
+            .shared = {point.cp, point.dp, point.dp_shard, point.ep, point.etp, point.micro,
+                       way.async_tp ? 1 : 0}};
   }
 
   // In the order of their sketches, corrected by how far off those of their kin were that were simulated.
@@ -566,7 +552,7 @@ class GridSearch {
     const WorkShape shape = work_shape_of(candidate);
     std::optional<double> least;
     for (const auto& [other, off] : off_shapes_) {
-      if (is_near(shape, other) || is_next_to(shape, other))
+      if (shape.work == other.work || is_next_to(shape, other))
         least = std::min(least.value_or(off), off);
     }
     if (least) return as_us(candidate.about) * *least;
@@ -576,12 +562,6 @@ class GridSearch {
     const auto near = off_nearby_.find(nearby(kin));
     return as_us(candidate.about) *
            (near != off_nearby_.end() ? near->second - kApart : usual_off_);
-  }
-  // They differ in one thing, if at all.
-  static bool is_next_to(const WorkShape& a, const WorkShape& b) {
-    int different = 0;
-    for (std::size_t i = 0; i < a.size() && different < 2; ++i) different += a[i] == b[i] ? 0 : 1;
-    return different < 2;
   }
   // What tells kinds apart most: sharding, pipeline, async_tp.
   static std::array<std::int64_t, 3> nearby(const Kin& kin) { return {kin[0], kin[1], kin[2]}; }
@@ -750,13 +730,6 @@ class GridSearch {
     return job.model.layers * (how_ == Play::Whole ? count : std::min(count, few)) > kLarge;
   }
 
-  // What a thread has freed no other one takes.
-  static void give_memory_back() {
-#ifdef __GLIBC__
-    static_cast<void>(::malloc_trim(0));
-#endif
-  }
-
   // Side by side, but for large ones; rows of those that can be priced.
   void simulate(std::vector<Trial> trials) {
     std::atomic<bool> goes_on = true;
@@ -841,7 +814,7 @@ class GridSearch {
     const JobRow& best = found_.rows[*found_.best];
     const auto asked = std::ranges::find(found_.rows, kAsAsked, &JobRow::change);
     if (asked == found_.rows.end() || &*asked == &best) return;
-    std::vector<std::string> parts = parts_between(asked->said, best.said);
+    std::vector<std::string> parts = changes_between(asked->said, best.said);
     found_.path.push_back({std::string(kAsAsked), asked->found.step});
     Job now = asked->said;
     while (parts.size() > 1) {
@@ -865,28 +838,6 @@ class GridSearch {
     std::string rest;
     for (const std::string& part : parts) rest += (rest.empty() ? "" : ",") + part;
     found_.path.push_back({rest, best.found.step});
-  }
-
-  // What differs, keys that belong together in one text each.
-  static std::vector<std::string> parts_between(const Job& from, const Job& to) {
-    static const std::vector<std::set<std::string>> kTogether = {
-        {"schedule", "vp", "layers"},
-        {"recompute", "recompute_layers"},
-        {"ep", "etp"},
-        {"zero", "reshard", "prefetch", "overlap_grads", "overlap_params"}};
-    std::map<std::size_t, std::string> parts;
-    std::size_t alone = kTogether.size();
-    for (const jobs::Difference& one : jobs::differences(from, to)) {
-      if (one.there.empty()) continue;
-      const auto kin = std::ranges::find_if(
-          kTogether, [&](const std::set<std::string>& keys) { return keys.contains(one.key); });
-      const std::size_t at =
-          kin == kTogether.end() ? alone++ : static_cast<std::size_t>(kin - kTogether.begin());
-      parts[at] += (parts[at].empty() ? "" : ",") + one.key + "=" + one.there;
-    }
-    std::vector<std::string> texts;
-    for (auto& [at, text] : parts) texts.push_back(std::move(text));
-    return texts;
   }
 
   const jobs::JobGrid& grid_;

@@ -1,7 +1,7 @@
 // The three lines that a report begins with: what to set, what that gives, what is left. Before them stands what decides and was
 // not modelled, of a job in a framework's words.
 //
-//   assumed: --recompute-modules moe_act: counted as core_attn
+//   assumed: --mtp-num-layers 1: multi-token prediction is not modelled
 //   set:   DistributedDataParallel(model, bucket_cap_mb=8)
 //   gives: 48.7 ms a step (46.1 to 52.0) against 49.1 ms now (PyTorch DDP's default): 0.9 % less
 //   left:  at most 0.1 %: no schedule of whole gradients is faster than 48.6 ms

@@ -6,7 +6,8 @@
 //
 //   train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x replicas; one of them follows
 //   stage 3           parameters are divided over all replicas, or over mics_shard_size of them
-//   overlap_comm      absent: with stage 3 only. Stages 1 and 2 gather parameters after the update
+//   overlap_comm      absent: with stage 3 only, which without it gathers on the stream of compute. Stages 1 and 2 gather
+//                     parameters after the update
 //   gradients         kept in data_types.grad_accum_dtype, reduced in communication_data_type; absent: as compute
 //   "auto"            is filled in by the program that hands the file on: sizes of buckets as transformers' Trainer does it
 //                     (integrations/deepspeed.py), from the model; the batch and the element type are asked for

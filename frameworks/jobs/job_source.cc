@@ -102,24 +102,21 @@ jobs::Job read_source(const std::string& source, const Behind& said) {
     Options options(file, std::move(keys));
     return read_torchtitan(options, said);
   }
-  if (is_script(file) && has_megatron_arguments(read_file(file))) {
+  if (is_script(file)) {
     const std::string text = read_file(file);
-    Script script = read_megatron_log(file, text);
+    const bool is_log = has_megatron_arguments(text);
+    Script script =
+        is_log ? read_megatron_log(file, text)
+               : read_script(file, text,
+                             {.words = words_of(said.where, std::string_view(source).substr(space)),
+                              .environment = said.environment});
     replace(script.flags, std::move(flags.flags));
     jobs::Job job = read_megatron(std::move(script), said);
-    if (const auto ran = iterations_of(text)) {
+    if (const auto ran = is_log ? iterations_of(text) : std::nullopt) {
       job.notes.push_back("measured: iterations of this log took " + to_string(ran->median) +
                           " in the median of " + std::to_string(ran->count));
     }
     return job;
-  }
-  if (is_script(file)) {
-    Script script =
-        read_script(file, read_file(file),
-                    {.words = words_of(said.where, std::string_view(source).substr(space)),
-                     .environment = said.environment});
-    replace(script.flags, std::move(flags.flags));
-    return read_megatron(std::move(script), said);
   }
   if (source.ends_with(".json")) return read_json(source, said);
   return read_plain(source, said);

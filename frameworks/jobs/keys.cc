@@ -10,26 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/embedded.h"
 #include "base/error.h"
 #include "base/json_reader.h"
 
-// The assembler reads them, as models/rates/gemm_files.cc does it.
-#define DOVETAIL_KEYS(NAME)                                                           \
-  __asm__(                                                                            \
-      ".pushsection .rodata\n"                                                        \
-      "dovetail_keys_" #NAME                                                          \
-      ":\n"                                                                           \
-      ".incbin \"" DOVETAIL_KEYS_DIR "/" #NAME                                        \
-      ".keys\"\n"                                                                     \
-      "dovetail_keys_" #NAME                                                          \
-      "_end:\n"                                                                       \
-      ".popsection\n");                                                               \
-  extern "C" const char dovetail_keys_##NAME[] __attribute__((visibility("hidden"))); \
-  extern "C" const char dovetail_keys_##NAME##_end[] __attribute__((visibility("hidden")));
-
-DOVETAIL_KEYS(megatron)
-DOVETAIL_KEYS(torchtitan)
-DOVETAIL_KEYS(deepspeed)
+DOVETAIL_EMBED(keys_megatron, DOVETAIL_KEYS_DIR "/megatron.keys")
+DOVETAIL_EMBED(keys_torchtitan, DOVETAIL_KEYS_DIR "/torchtitan.keys")
+DOVETAIL_EMBED(keys_deepspeed, DOVETAIL_KEYS_DIR "/deepspeed.keys")
 
 namespace dovetail::frameworks {
 namespace {
@@ -50,10 +37,6 @@ std::string_view take_until(std::string_view& text, char end) {
   const std::string_view taken = text.substr(0, at);
   text.remove_prefix(std::min(at + 1, text.size()));
   return taken;
-}
-
-std::string_view text_between(const char* begin, const char* end) {
-  return {begin, static_cast<std::size_t>(end - begin)};
 }
 
 std::string in_small_letters(std::string_view text) {
@@ -109,20 +92,18 @@ std::string KeyTable::nearest(std::string_view name) const {
 
 const KeyTable& KeyTable::megatron() {
   static const KeyTable kTable("Megatron-LM (Megatron-Core 0.20)",
-                               text_between(dovetail_keys_megatron, dovetail_keys_megatron_end));
+                               DOVETAIL_EMBEDDED(keys_megatron));
   return kTable;
 }
 
 const KeyTable& KeyTable::torchtitan() {
-  static const KeyTable kTable(
-      "torchtitan (0.2.2 and earlier)",
-      text_between(dovetail_keys_torchtitan, dovetail_keys_torchtitan_end));
+  static const KeyTable kTable("torchtitan (0.2.2 and earlier)",
+                               DOVETAIL_EMBEDDED(keys_torchtitan));
   return kTable;
 }
 
 const KeyTable& KeyTable::deepspeed() {
-  static const KeyTable kTable("DeepSpeed (0.19.6)",
-                               text_between(dovetail_keys_deepspeed, dovetail_keys_deepspeed_end));
+  static const KeyTable kTable("DeepSpeed (0.19.6)", DOVETAIL_EMBEDDED(keys_deepspeed));
   return kTable;
 }
 

@@ -369,16 +369,18 @@ class MegatronReader {
   std::int64_t divide(std::int64_t first, std::int64_t middle, std::int64_t last,
                       std::int64_t embedding, std::int64_t loss) {
     jobs::Layout& l = job_.layout;
+    const std::int64_t counted = job_.model.layers + embedding + loss;
+    if (l.pp * l.vp > counted) refuse_layers(counted);
     std::vector<std::int64_t> layers;
     for (std::int64_t stage = 0; stage < l.pp * l.vp; ++stage) {
       const std::int64_t rank = stage % l.pp;
       const std::int64_t all = rank == 0 ? first : rank == l.pp - 1 ? last : middle;
-      if (all % l.vp != 0) refuse_layers(job_.model.layers + embedding + loss);
+      if (all % l.vp != 0) refuse_layers(counted);
       layers.push_back(all / l.vp);
     }
     layers.front() -= embedding;
     layers.back() -= loss;
-    if (layers.front() < 0 || layers.back() < 0) refuse_layers(job_.model.layers);
+    if (layers.front() < 0 || layers.back() < 0) refuse_layers(counted);
     if (layers != jobs::layers_of_stages(job_)) l.layers = layers;
     return l.vp;
   }

@@ -602,9 +602,8 @@ class ScriptReader {
       rest.remove_prefix(std::min(blank + 1, rest.size()));
       if (!one.ends_with(".py")) continue;
       command_.is_program = true;
-      command_.trains |=
-          one.find("train", std::min(one.rfind('/'), one.size())) != std::string_view::npos ||
-          (one.find('/') == std::string_view::npos && one.find("train") != std::string_view::npos);
+      const std::string_view name = one.substr(one.rfind('/') + 1);
+      command_.trains |= name.find("train") != std::string_view::npos;
     }
   }
 

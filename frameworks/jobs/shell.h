@@ -1,13 +1,13 @@
-// The flags that a shell script passes on: every `--flag value` in it, in order, with the script's own variables in
-// their place.
+// The flags that a shell script passes on: every `--flag value` of the command that trains (it runs a .py whose name says so; without
+// one of any .py, without that of the whole script), in order, with what variables and arrays hold in their place.
 //
 //   TP=8
 //   ARGS=(--tensor-model-parallel-size $TP --bf16)     becomes {"--tensor-model-parallel-size", "8"}, {"--bf16", ""}
 //   EXTRA="--seq-length ${SEQ:-4096}"                  becomes {"--seq-length", "4096"}
 //
 // The script is not run: functions and commands are not called, and a variable that it does not set itself stays as it is
-// written. Of a condition on variables that are known (test, [ ], [[ ]], case) the branch that is taken is read, of any other
-// all branches are; -z and -n take what nobody sets as empty. Words behind its name are $1, $2, ..., which shift moves.
+// written. Of a condition on what is known (test, [ ], [[ ]], case; also before && and ||) the branch that is taken is read, of
+// any other all branches are, and what stands last in a variable counts; -z and -n take what nobody sets as empty. Words behind its name are $1, $2, ..., which shift moves.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -3,21 +3,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/rates/gemm_files.h"
 
-#include <cstddef>
+#include "base/embedded.h"
 
 // SYMBOL names it in C, NAME is that of the file without ".csv".
-#define DOVETAIL_GEMM(SYMBOL, NAME)                                                     \
-  __asm__(                                                                              \
-      ".pushsection .rodata\n"                                                          \
-      "dovetail_gemm_" #SYMBOL                                                          \
-      ":\n"                                                                             \
-      ".incbin \"" DOVETAIL_GEMM_DIR "/" NAME                                           \
-      ".csv\"\n"                                                                        \
-      "dovetail_gemm_" #SYMBOL                                                          \
-      "_end:\n"                                                                         \
-      ".popsection\n");                                                                 \
-  extern "C" const char dovetail_gemm_##SYMBOL[] __attribute__((visibility("hidden"))); \
-  extern "C" const char dovetail_gemm_##SYMBOL##_end[] __attribute__((visibility("hidden")));
+#define DOVETAIL_GEMM(SYMBOL, NAME) DOVETAIL_EMBED(gemm_##SYMBOL, DOVETAIL_GEMM_DIR "/" NAME ".csv")
 
 // Of a GPU: SYMBOL, its name, its operands.
 #define DOVETAIL_GEMMS(EACH)                 \
@@ -47,34 +36,20 @@ DOVETAIL_GEMM(memory, "memory")
 DOVETAIL_GEMM(products, "products")
 
 namespace dovetail::models {
-namespace {
-
-std::string_view between(const char* begin, const char* end) {
-  return {begin, static_cast<std::size_t>(end - begin)};
-}
-
-}  // namespace
 
 std::vector<GemmFile> gemm_files() {
 #define DOVETAIL_LIST(SYMBOL, NAME, DEVICE, OPERANDS) \
-  {NAME, DEVICE, schedule::Operands::OPERANDS,        \
-   between(dovetail_gemm_##SYMBOL, dovetail_gemm_##SYMBOL##_end)},
+  {NAME, DEVICE, schedule::Operands::OPERANDS, DOVETAIL_EMBEDDED(gemm_##SYMBOL)},
   return {DOVETAIL_GEMMS(DOVETAIL_LIST)};
 #undef DOVETAIL_LIST
 }
 
-std::string_view attention_file() {
-  return between(dovetail_gemm_attention, dovetail_gemm_attention_end);
-}
+std::string_view attention_file() { return DOVETAIL_EMBEDDED(gemm_attention); }
 
-std::string_view convolutions_file() {
-  return between(dovetail_gemm_convolutions, dovetail_gemm_convolutions_end);
-}
+std::string_view convolutions_file() { return DOVETAIL_EMBEDDED(gemm_convolutions); }
 
-std::string_view products_file() {
-  return between(dovetail_gemm_products, dovetail_gemm_products_end);
-}
+std::string_view products_file() { return DOVETAIL_EMBEDDED(gemm_products); }
 
-std::string_view memory_file() { return between(dovetail_gemm_memory, dovetail_gemm_memory_end); }
+std::string_view memory_file() { return DOVETAIL_EMBEDDED(gemm_memory); }
 
 }  // namespace dovetail::models

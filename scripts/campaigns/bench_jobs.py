@@ -16,9 +16,10 @@ import json
 import os
 import pathlib
 import random
-import resource
 import subprocess
 import time
+
+from bench_evaluate import answers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -64,23 +65,6 @@ print(json.dumps(took))
 """
 
 
-def used_by_children():
-    now = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return now.ru_utime + now.ru_stime
-
-
-def evaluated(tool, lines):
-    """Answers, seconds by the clock behind the first, and seconds of the processor in all."""
-    used = used_by_children()
-    started = subprocess.Popen([tool, "evaluate"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    started.stdin.write(json.dumps(lines[0]) + "\n")
-    started.stdin.flush()
-    first = started.stdout.readline()
-    began = time.monotonic()
-    rest, _ = started.communicate("".join(json.dumps(line) + "\n" for line in lines[1:]))
-    return [json.loads(line) for line in [first, *rest.splitlines()]], time.monotonic() - began, used_by_children() - used
-
-
 def layouts_of(model, seq, world, gbs, shapes):
     """Lines of evaluate, and how many micro-batches each has."""
     lines, micro_batches = [], []
@@ -96,14 +80,12 @@ def layouts_of(model, seq, world, gbs, shapes):
 def of_a_layout(tool, lines):
     """Median seconds of the processor of a layout: the process with it, less the process without."""
     idle = {"job": "llama3_8b:dp=8,gbs=8", "cluster": lines[0]["cluster"]}
-    took, told = [], 0
+    took = []
     for line in lines:
-        alone = min(evaluated(tool, [idle])[2] for _ in range(2))
-        found, _, both = evaluated(tool, [idle, line])
-        told += "error" not in found[1]
-        took.append(both - alone)
+        alone = min(answers(tool, [idle])[2] for _ in range(2))
+        took.append(answers(tool, [idle, line])[2] - alone)
     took.sort()
-    return took[len(took) // 2], sum(took) / len(took), told
+    return took[len(took) // 2], sum(took) / len(took)
 
 
 def drawn(count):
@@ -149,8 +131,8 @@ def main():
     for model, theirs, seq, world, gbs, shapes in MODELS:
         lines, micro_batches = layouts_of(model, seq, world, gbs, shapes)
         for name, tool in tools.items():
-            median, mean, told = of_a_layout(tool, lines)
-            print(f"  {model:18} on {world:4}  {name:8} {median:8.4f} {mean:8.4f}  {told} of {len(lines)}", flush=True)
+            median, mean = of_a_layout(tool, lines)
+            print(f"  {model:18} on {world:4}  {name:8} {median:8.4f} {mean:8.4f}  {len(lines)}", flush=True)
         if asked.simumax and theirs:
             layouts = [[*shape, count] for shape, count in zip(shapes, micro_batches)]
             ran = subprocess.run([asked.python, "-c", SIMUMAX, str(asked.simumax), json.dumps([theirs, seq, world, layouts])],
@@ -159,7 +141,7 @@ def main():
                 print(f"  {model:18} on {world:4}  SimuMax: {ran.stderr.strip().splitlines()[-1]}")
                 continue
             took = sorted(json.loads(ran.stdout.splitlines()[-1]))
-            print(f"  {model:18} on {world:4}  SimuMax  {took[len(took) // 2]:8.4f} {sum(took) / len(took):8.4f}  {len(took)} of {len(layouts)}")
+            print(f"  {model:18} on {world:4}  SimuMax  {took[len(took) // 2]:8.4f} {sum(took) / len(took):8.4f}  {len(took)}")
 
     print("seconds of a question by the clock, and resident megabytes")
     for said, job, cluster in QUESTIONS:
@@ -171,7 +153,7 @@ def main():
     lines = drawn(asked.lines)
     for name, tool in tools.items():
         few = lines if name == "now" else lines[:max(2, len(lines) // 8)]
-        _, took, used = evaluated(tool, few)
+        _, took, used = answers(tool, few)
         print(f"evaluate, drawn jobs  {name:8} {(len(few) - 1) / took:7.1f} a second by the clock, {len(few) / used:7.1f} a second of one core", flush=True)
 
 
