@@ -39,9 +39,7 @@ Bytes JobPrediction::peak() const { return memory[jobs::fullest(memory)].total()
 
 std::optional<FlopPerSecond> peak_rate(const jobs::Job& job, const models::Cluster& cluster) {
   if (!cluster.compute) return std::nullopt;
-  const bool is_tf32 = job.precision.products == schedule::Operands::Tf32;
-  return cluster.compute->peak(job.precision.product(),
-                               is_tf32 ? schedule::Operands::Tf32 : schedule::Operands::Own);
+  return cluster.compute->peak(job.precision.product(), job.precision.products);
 }
 
 namespace {

@@ -155,10 +155,14 @@ class CollectiveClock {
       : cluster_(cluster), contention_(costs.contention(Rank{0})) {}
 
   // Nothing where the group has one rank or there are no bytes.
-  [[nodiscard]] TravelTime time(Collective kind, const GroupShape& group, double bytes) {
+  [[nodiscard]] TravelTime time(Collective kind, const GroupShape& group, double bytes,
+                                std::int64_t copies = 1) {
     if (group.size <= 1 || bytes < 1) return {};
     const models::CollectiveKey key{
         .collective = kind, .ranks = group.size, .nodes = nodes_of(group)};
+    if (copies > 1)
+      bytes = static_cast<double>(
+          models::without_copies(Bytes(std::llround(bytes)), copies, key).count());
     const auto table = tables_.of(key, [&] {
       models::Costs costs;
       costs.collectives = {{.key = key, .time = models::collective_table(cluster_, key)}};
@@ -283,7 +287,8 @@ class BlockClock {
     const GroupShape& group = work.purpose == schedule::Purpose::ContextParallel  ? groups_.context
                               : work.purpose == schedule::Purpose::ExpertParallel ? groups_.expert
                                                                                   : groups_.tensor;
-    return collectives_.time(work.kind, group, static_cast<double>(work.bytes.count()));
+    return collectives_.time(work.kind, group, static_cast<double>(work.bytes.count()),
+                             work.copies);
   }
 
   void count(const schedule::Op& op, Counted& pass) {

@@ -466,7 +466,11 @@ void print_below_rows(std::ostream& out, const JobTable& table) {
                                                   ? " more were not tried"
                                                   : " more are slower by estimate, not by proof")
                                        : ""));
-  print_text(out, "ms of the stage with the least bubble; MFU by " +
+  const jobs::Precision& precision = table.found.rows.front().found.job.precision;
+  const std::string type =
+      std::string(precision.products == schedule::Operands::Own ? to_string(precision.product())
+                                                                : to_string(precision.products));
+  print_text(out, "ms of the stage with the least bubble; MFU of the peak of " + type + ", by " +
                       std::string(job.lora > 0 ? "what is computed (of a frozen weight 4 FLOP a "
                                                  "token), attention whole"
                                                : "3 x forward, attention whole (PaLM)"));

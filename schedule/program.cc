@@ -90,6 +90,15 @@ std::vector<Kernel> kernels_of(const Work& work) {
                     work);
 }
 
+std::int64_t launches(const Work& work) {
+  std::int64_t count = 0;
+  each_kernel(work, Visitor{[&](const GemmWork& gemm) {
+                              count += (gemm.separate ? gemm.count : 1) * (1 + gemm.casts);
+                            },
+                            [&](const auto&) { ++count; }});
+  return count;
+}
+
 std::int32_t role_of_stage(StageMap map, std::int32_t stages, std::int32_t stage) {
   const std::int32_t along = stage % stages;
   const bool is_back = map == StageMap::V && stage / stages % 2 == 1;

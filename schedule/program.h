@@ -120,6 +120,9 @@ struct GemmWork {
   std::int64_t count = 1;
   Operands operands = Operands::Own;
   bool separate = false;
+  // Kernels that make an operand narrow, of each product where they are separate: the host launches them, and their time
+  // is in that of a narrow product (models/rates).
+  std::int64_t casts = 0;
   std::optional<Convolution> convolution = {};
   friend bool operator==(const GemmWork&, const GemmWork&) = default;
 };
@@ -217,6 +220,9 @@ struct CollectiveWork {
   ReduceOp op = ReduceOp::Sum;
   Purpose purpose = Purpose::TensorParallel;
   std::int32_t root = 0;  // index in the rank's instance of the group
+  // Of an all-to-all of rows that each go to so many experts, `bytes` with a row for each: to a rank, and over the network to
+  // a node, goes one of them (DeepEP). 1: every row by itself.
+  std::int64_t copies = 1;
   friend bool operator==(const CollectiveWork&, const CollectiveWork&) = default;
 };
 
@@ -229,6 +235,8 @@ struct KernelsWork {
 };
 
 using Work = std::variant<GemmWork, MemoryWork, TimedWork, CollectiveWork, KernelsWork>;
+// How many kernels a host launches for it.
+std::int64_t launches(const Work& work);
 
 // The kernels of work that computes, in order; none of timed work and of a message.
 std::vector<Kernel> kernels_of(const Work& work);

@@ -110,6 +110,8 @@ constexpr auto kGemmFields = fields<GemmWork>(
              "what is multiplied; absent: the op's type"),
     optional("separate", &GemmWork::separate, as_bool(),
              "each product is a kernel of its own; absent: one kernel for all"),
+    optional("casts", &GemmWork::casts, as_integer(0, 64),
+             "kernels that make an operand narrow, which the host launches; absent: 0"),
     optional("convolution", &GemmWork::convolution, as_object(kConvolutionFields),
              "the product is the one that a convolution implies"),
     check([](const JsonObject& object, const GemmWork& work, const ProgramReading& reading) {
@@ -153,7 +155,11 @@ constexpr auto kCollectiveFields = fields<CollectiveWork>(
     required("op", &CollectiveWork::op, as_word(), "how the values of the ranks are joined"),
     required("purpose", &CollectiveWork::purpose, as_word(), "why it communicates"),
     optional("root", &CollectiveWork::root, kSmallNumber,
-             "index of the sender within the group; absent: 0"));
+             "index of the sender within the group; absent: 0"),
+    optional("copies", &CollectiveWork::copies, as_integer(1, std::int64_t{1} << 20),
+             "of an all-to-all: how often each of its rows stands among message_bytes, of which "
+             "one goes to "
+             "a rank, and to a node; absent: 1"));
 
 constexpr auto kWork =
     tagged("kind", kGemmChoice, kMemoryChoice,

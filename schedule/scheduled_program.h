@@ -167,6 +167,7 @@ struct Transfer {
   DType dtype = DType::F32;
   std::int32_t root = 0;           // index in the instance of the group
   std::int32_t max_ctas = 0;       // most thread blocks of a GPU; 0: its choice
+  std::int64_t copies = 1;         // as in CollectiveWork
   std::optional<BucketId> bucket;  // whose buffer it works on; absent: tensors of an op
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };

@@ -125,7 +125,9 @@ std::optional<Transfer> Messages::of(const Command& command) const {
     transfer.dtype = layout.dtype;
   } else {
     const Op& op = *ops_.at(*run->op);
-    transfer.bytes = std::get<CollectiveWork>(op.work).bytes;
+    const auto& work = std::get<CollectiveWork>(op.work);
+    transfer.bytes = work.bytes;
+    transfer.copies = work.copies;
     transfer.dtype = op.dtype;
   }
   return transfer;

@@ -232,9 +232,13 @@ TransferCost transfer_cost(const models::Costs& costs, const Message& message,
 
 TransferCost transfer_cost(const models::Costs& costs, const schedule::Transfer& transfer,
                            const schedule::ProcessGroup& group) {
-  TransferCost found = transfer_cost(
-      costs, Message{.kind = transfer.kind, .bytes = transfer.bytes, .max_ctas = transfer.max_ctas},
-      group);
+  const models::CollectiveKey key = costs.key(transfer.kind, group);
+  TransferCost found =
+      transfer_cost(costs,
+                    Message{.kind = transfer.kind,
+                            .bytes = models::without_copies(transfer.bytes, transfer.copies, key),
+                            .max_ctas = transfer.max_ctas},
+                    group);
   if (transfer.kind == schedule::Collective::SendRecv) found.sender = transfer.root;
   return found;
 }

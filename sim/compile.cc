@@ -232,7 +232,8 @@ class Compiler {
   // Of the few kinds of messages of a group.
   const TransferCost& cost_of(const schedule::Transfer& transfer,
                               const schedule::ProcessGroup& group) {
-    const MessageKind kind{transfer.kind, transfer.bytes, transfer.max_ctas, transfer.root};
+    const MessageKind kind{transfer.kind, transfer.bytes, transfer.copies, transfer.max_ctas,
+                           transfer.root};
     std::vector<std::pair<MessageKind, TransferCost>>& known = transfer_costs_[group.id];
     const auto found = std::ranges::find(known, kind, &std::pair<MessageKind, TransferCost>::first);
     if (found != known.end()) return found->second;
@@ -284,6 +285,7 @@ class Compiler {
   struct MessageKind {
     schedule::Collective kind = schedule::Collective::AllReduce;
     Bytes bytes;
+    std::int64_t copies = 1;
     std::int32_t max_ctas = 0, root = 0;
     friend bool operator==(const MessageKind&, const MessageKind&) = default;
   };

@@ -314,7 +314,12 @@ class MegatronReader {
     for (const Degree& one : kMegatronDegrees) l.*one.field = options_.degree(one.name, 1);
     l.sp = options_.has("--sequence-parallel") || l.tp == 1;
     const std::int64_t etp = options_.degree("--expert-tensor-parallel-size", l.tp);
-    if (job_.model.experts) l.etp = etp;
+    const bool is_flex = options_.text(kMegatronDispatcher, "") == "flex";
+    const auto flex = kMegatronFlex.read(options_, jobs::Dispatch::DeepEp);
+    if (job_.model.experts) {
+      l.etp = etp;
+      if (is_flex) job_.dispatch = flex;
+    }
     l.vp = chunks();
     sharding();
     lay_out(job_, said_, job_.zero == jobs::Zero::Parameters ? Free::Sharded : Free::DataParallel,
@@ -460,6 +465,7 @@ class MegatronReader {
     if (options_.text("--main-params-dtype", "fp32") == "fp16") p.master_bytes = 2;
     p.state_bytes = kMegatronFirst.read(options_, 4) + kMegatronSecond.read(options_, 4);
     if (options_.has("--fp8-format")) p.products = schedule::Operands::Fp8;
+    p.scaling = kMegatronScaling.read(options_, jobs::Scaling::Delayed);
     if (options_.has("--fp4-format")) p.products = schedule::Operands::Fp4;
     const std::int64_t bucket = options_.whole("--ddp-bucket-size", 0);
     if (bucket > 0) job_.bucket_bytes = bucket * element_size(p.gradient).count();

@@ -26,6 +26,15 @@ inline constexpr Choice<jobs::ContextExchange, 4> kMegatronExchange{
       {"allgather", jobs::ContextExchange::AllGather},
       {"a2a", jobs::ContextExchange::AllGather},
       {"a2a+p2p", jobs::ContextExchange::Ring}}}};
+inline constexpr std::string_view kMegatronDispatcher = "--moe-token-dispatcher-type";
+inline constexpr Choice<jobs::Dispatch, 2> kMegatronFlex{
+    "--moe-flex-dispatcher-backend",
+    {{{"deepep", jobs::Dispatch::DeepEp}, {"hybridep", jobs::Dispatch::HybridEp}}}};
+inline constexpr Choice<jobs::Scaling, 4> kMegatronScaling{"--fp8-recipe",
+                                                           {{{"delayed", jobs::Scaling::Delayed},
+                                                             {"tensorwise", jobs::Scaling::Tensor},
+                                                             {"blockwise", jobs::Scaling::Block},
+                                                             {"mxfp8", jobs::Scaling::Mx}}}};
 inline constexpr Choice<jobs::Zero, 4> kMegatronStrategy{
     "--data-parallel-sharding-strategy",
     {{{"no_shard", jobs::Zero::Nothing},

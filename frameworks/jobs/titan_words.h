@@ -33,6 +33,11 @@ inline constexpr std::string_view kTitanModel = "model.name";
 inline constexpr std::string_view kTitanFlavor = "model.flavor";
 inline constexpr std::string_view kTitanConverters = "model.converters";
 
+inline constexpr Choice<jobs::Dispatch, 3> kTitanDispatch{
+    "parallelism.expert_parallel_comm_backend",
+    {{{"standard", jobs::Dispatch::AllToAll},
+      {"deepep", jobs::Dispatch::DeepEp},
+      {"hybridep", jobs::Dispatch::HybridEp}}}};
 inline constexpr std::array kTitanDegrees = {
     Degree{"parallelism.data_parallel_replicate_degree", &jobs::Layout::dp},
     Degree{"parallelism.tensor_parallel_degree", &jobs::Layout::tp},

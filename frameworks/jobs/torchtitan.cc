@@ -112,6 +112,8 @@ class TitanReader {
                 " is what the other degrees leave of the world: say how many ranks, " +
                 options_.file() + ":world=64");
     job_.async_tp = options_.flag(kTitanAsync, false) && l.tp > 1;
+    const auto dispatch = kTitanDispatch.read(options_, jobs::Dispatch::AllToAll);
+    if (job_.model.experts) job_.dispatch = dispatch;
     sharding();
   }
 

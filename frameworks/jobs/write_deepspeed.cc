@@ -178,6 +178,7 @@ JobWriter deepspeed_writer() {
           .unsaid = {{"dp", "shards and replicas are one group where parameters are whole"},
                      {"dp_shard", "shards and replicas are one group where parameters are whole"},
                      {"recompute_modules", "what is computed again is the model's code"},
+                     {"scaling", "its products are of the type of compute"},
                      {"sp", "AutoTP has no sequence parallelism"},
                      {"zero", "a rank that is alone has nothing to divide"},
                      {"wrap", "a rank that is alone has nobody to reduce with"},

@@ -160,6 +160,7 @@ JobWriter fsdp2_writer() {
           .writes = "a job's mesh, fully_shard calls and prefetch lists",
           .paste = "from FILE import device_mesh, shard; shard(model, device_mesh())",
           .unsaid = {{"recompute_modules", "layers are computed again whole, or not"},
+                     {"scaling", "narrow products are the model's code"},
                      {"prefetch", "FSDP2 gathers the next layer by itself"},
                      {"grads", "gradients are kept in the type in which the model is made"},
                      {"master", "parameters are held in one type, without a copy"}},

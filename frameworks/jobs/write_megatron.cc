@@ -204,7 +204,9 @@ class MegatronWriter {
     }
     router();
     script_.say("--moe-grouped-gemm");
-    script_.say("--moe-token-dispatcher-type", "alltoall");
+    const bool is_flex = job_.dispatch != jobs::Dispatch::AllToAll;
+    script_.say(kMegatronDispatcher, is_flex ? "flex" : "alltoall");
+    if (is_flex) script_.say(kMegatronFlex.name, kMegatronFlex.word(job_.dispatch));
   }
 
   // Megatron's own is the softmax of the chosen, which is what normalizes them.
@@ -312,7 +314,11 @@ class MegatronWriter {
     if (is_fsdp() && p.reduce != kept) {
       script_.say(kMegatronFsdpReduce.name, kMegatronFsdpReduce.word(p.reduce));
     }
-    if (p.products == schedule::Operands::Fp8) script_.say("--fp8-format", "hybrid");
+    if (p.products == schedule::Operands::Fp8) {
+      script_.say("--fp8-format", "hybrid");
+      if (p.scaling != jobs::Scaling::Delayed)
+        script_.say(kMegatronScaling.name, kMegatronScaling.word(p.scaling));
+    }
     if (p.products == schedule::Operands::Fp4) script_.say("--fp4-format", "e2m1");
     moments();
   }
@@ -423,6 +429,7 @@ JobWriter megatron_writer() {
                  {"states",
                   "moments are f32, or of two given types with the distributed "
                   "optimizer"},
+                 {"scaling", "--fp4-format has a scale for each block"},
                  {"products", "no argument has f32 multiplied in TF32"},
                  {"updates", "Transformer Engine's FusedAdam updates"},
                  {"wrap", "gradients are made in their buckets"},

@@ -129,6 +129,8 @@ class TitanWriter {
     if (is_sharded) toml_.say_word(kTitanReshard, job_.reshard ? "always" : "never");
     if (l.cp > 1) toml_.say_word(kTitanRotate.name, kTitanRotate.word(job_.exchange));
     if (job_.async_tp) toml_.say(kTitanAsync, "true");
+    if (job_.dispatch != jobs::Dispatch::AllToAll)
+      toml_.say(kTitanDispatch.name, "\"" + std::string(kTitanDispatch.word(job_.dispatch)) + "\"");
     const bool is_split = l.vp > 1 && splits_backward(l.order);
     if (is_split && job_.async_tp) {
       titan_cannot("async_tp=yes, which is compiled, and stages whose backward is split cannot be");
@@ -234,6 +236,7 @@ JobWriter torchtitan_writer() {
           .writes = "a job as TOML",
           .paste = "CONFIG_FILE=FILE ./run_train.sh",
           .unsaid = {{"products", "it has products of fp8 or of the training type"},
+                     {"scaling", "its own casts are compiled into what stands before them"},
                      {"sp", "its tensor parallelism is with sequence parallelism"},
                      {"etp", "without ep= experts are not cut"},
                      {"schedule", "without chunks its pipelines are 1F1B"},

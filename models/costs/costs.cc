@@ -18,9 +18,8 @@ namespace dovetail::models {
 // that one. Where the first op was not seen none was.
 Duration Costs::issue(const schedule::Op& what) const {
   if (const std::optional<Duration> known = ops.host(what)) return *known;
-  const auto* several = std::get_if<schedule::KernelsWork>(&what.work);
-  if (several != nullptr)
-    return host.op(what.phase) * static_cast<std::int64_t>(several->kernels.size());
+  const std::int64_t kernels = schedule::launches(what.work);
+  if (kernels != 1) return host.op(what.phase) * kernels;
   const std::size_t at = what.name.rfind('@');
   const bool was_seen = !ops.known().empty() && ops.known().front().cost.host.has_value();
   if (at == std::string::npos || !was_seen) return host.op(what.phase);
@@ -41,6 +40,14 @@ std::optional<HostModel> recorded_host(const schedule::Program& program) {
 void reprice(Costs& costs, const schedule::Program& program) {
   costs.ops = OpCosts(costs.ops.model(), program);
   costs.host = recorded_host(program).value_or(costs.host);
+}
+
+Bytes without_copies(Bytes bytes, std::int64_t copies, const CollectiveKey& key) {
+  if (copies <= 1) return bytes;
+  const auto places = static_cast<double>(key.nodes > 1 ? key.nodes : key.ranks);
+  const auto k = static_cast<double>(copies);
+  const double reached = places * (1 - std::pow(1 - 1 / places, k));
+  return Bytes(std::llround(static_cast<double>(bytes.count()) * reached / k));
 }
 
 std::string title_of(const CollectiveKey& key) {

@@ -4,7 +4,7 @@
 //
 // Model FLOP utilisation counts what the model needs, three times its forward pass, attention over the whole
 // sequence, nothing for recomputation (PaLM, arXiv 2204.02311, appendix B), against the device's dense peak rate of the
-// element type in which it computes. With LoRA a frozen weight needs 4 FLOP a token, for y and the gradient of x, and an
+// type that its products with weights multiply (`products`, else `dtype`). With LoRA a frozen weight needs 4 FLOP a token, for y and the gradient of x, and an
 // adapter's 6; attention is as ever. (Of the first layer's gradient of x, which nothing reads, it is silent.)
 //
 // SPDX-License-Identifier: Apache-2.0

@@ -269,7 +269,13 @@ Job in_effect(Job job) {
     const std::vector<std::int64_t> given = std::exchange(l.layers, {});
     if (given != layers_of_stages(job)) l.layers = given;
   }
-  if (!job.model.experts) job.expert_imbalance = plain.expert_imbalance;
+  if (!job.model.experts) {
+    job.expert_imbalance = plain.expert_imbalance;
+    job.dispatch = plain.dispatch;
+  }
+  if (l.ep == 1) job.dispatch = plain.dispatch;
+  if (job.precision.products != schedule::Operands::Fp8 || job.as != RunBy::Megatron)
+    job.precision.scaling = plain.precision.scaling;
   if (job.lora == 0) job.lora_on = plain.lora_on;
   // Of dp and dp_shard the one that is not 1 is the group of all replicas.
   if (is_divided ? l.dp_shard == 1 : l.dp == 1) std::swap(l.dp, l.dp_shard);

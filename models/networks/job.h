@@ -70,6 +70,16 @@ enum class Autocast { No, Bf16, F16 };
 constexpr auto words_of(Autocast) { return words("no", "bf16", "f16"); }
 
 // Element types, each on its own. Bytes of one: schedule::element_size.
+// What has one scale of an operand of fp8 or fp4, as Transformer Engine has it: what it was in earlier steps, the tensor, a block of
+// a row or a tile of it. How many kernels make an operand narrow follows.
+enum class Scaling { Delayed, Tensor, Block, Mx };
+constexpr auto words_of(Scaling) { return words("delayed", "tensor", "block", "mx"); }
+
+// Fp8, Fp4: cast for the product.
+constexpr bool is_narrow(schedule::Operands operands) {
+  return operands == schedule::Operands::Fp8 || operands == schedule::Operands::Fp4;
+}
+
 struct Precision {
   schedule::DType compute = schedule::DType::BF16;  // of activations and gathered parameters
   Autocast autocast = Autocast::No;                 // else `compute` is F32
@@ -79,6 +89,7 @@ struct Precision {
   std::int64_t state_bytes = 8;                     // of the optimizer's moments
   // Of layers' products with weights; attention's inner products and the output layer have `compute`. Tf32: of all products.
   schedule::Operands products = schedule::Operands::Own;
+  Scaling scaling = Scaling::Delayed;  // of narrow products, with RunBy::Megatron
   // Of what products give.
   [[nodiscard]] schedule::DType product() const {
     if (autocast == Autocast::No) return compute;
@@ -127,6 +138,11 @@ constexpr auto words_of(Updates) { return words("fused", "foreach"); }
 enum class LoraTargets { Attention, AllLinear };
 constexpr auto words_of(LoraTargets) { return words("attention", "all-linear"); }
 
+// How tokens travel to experts and back. AllToAll: a copy for each expert (NCCL). DeepEp, HybridEp: one for each rank, over the network
+// one for each node.
+enum class Dispatch { AllToAll, DeepEp, HybridEp };
+constexpr auto words_of(Dispatch) { return words("all-to-all", "deepep", "hybridep"); }
+
 // Whose ways a job follows where its other keys leave them open: what memory is kept beside (memory.h), buckets that
 // nobody sized (decisions.h), how products of experts run. Any: nobody's; what is sharded is so as FSDP2 does it.
 enum class RunBy { Any, Torch, Fsdp, Megatron, Deepspeed };
@@ -170,6 +186,7 @@ struct Job {
   bool overlap_gradients = true, overlap_parameters = true;
   bool async_tp = false;  // tensor-parallel collectives beside products that do not need them
   ContextExchange exchange = ContextExchange::AllGather;
+  Dispatch dispatch = Dispatch::AllToAll;
   double expert_imbalance = 1;  // tokens of the busiest rank against the mean
   bool flash = true;            // attention in one kernel that keeps no scores
   Kernels kernels = Kernels::Fused;

@@ -24,6 +24,14 @@ using schedule::MemoryWork;
 // for softmax, and back.
 constexpr std::int64_t kScorePasses = 5, kScoreCasts = 4 + 8 + 4;
 
+// Kernels by which Transformer Engine 2.9 makes an operand narrow (pytorch/csrc/quantizer.cpp): its largest element, the scale
+// of it, the cast; where the scale is known or every block has its own, one. (Of delayed scales those of all experts are one
+// kernel, which is not counted.)
+std::int64_t casts_of(const Precision& precision) {
+  if (precision.products == schedule::Operands::Fp4) return 1;
+  return precision.scaling == Scaling::Tensor ? 3 : precision.scaling == Scaling::Delayed ? 0 : 1;
+}
+
 // What a product is, beside its sides.
 struct Linear {
   std::int64_t count = 1;
@@ -186,6 +194,7 @@ class LayerWriter {
     };
     compute_.forward.emplace_back(y);
     compute_.backward_input.emplace_back(like_it(y.m, y.k, y.n));
+    std::get<GemmWork>(compute_.backward_input.back()).casts = y.casts;  // of the gradient, once
     if (trained) compute_.backward_weight.emplace_back(like_it(y.n, y.k, y.m));
   }
   // Of autocast: what y multiplies is cast, each weight once a forward, and so are their gradients. What a fused kernel gives is cast by it.
@@ -231,12 +240,17 @@ class LayerWriter {
       again(y);
     }
   }
-  // With the model's weights. Transformer Engine multiplies those of several experts in bf16 one by one.
+  // With the model's weights. Transformer Engine multiplies those of several experts one by one.
   [[nodiscard]] GemmWork weights(std::int64_t m, std::int64_t n, std::int64_t k,
                                  std::int64_t count) const {
-    const bool separate =
-        count > 1 && operands_ == schedule::Operands::Own && job_.as == RunBy::Megatron;
-    return {.m = m, .n = n, .k = k, .count = count, .operands = operands_, .separate = separate};
+    const bool is_engine = job_.as == RunBy::Megatron;
+    return {.m = m,
+            .n = n,
+            .k = k,
+            .count = count,
+            .operands = operands_,
+            .separate = count > 1 && is_engine,
+            .casts = is_engine && is_narrow(operands_) ? casts_of(job_.precision) : 0};
   }
   // With the model's weights, and with the adapters of this part.
   void product(std::int64_t m, std::int64_t n, std::int64_t k, const Linear& linear = {}) {
@@ -870,11 +884,13 @@ class LayerWriter {
 
   void dispatch(const std::string& name, std::int64_t rows) {
     if (layout_.ep == 1) return;
-    chain_.emplace_back(Travel{.name = name,
-                               .over = Over::ExpertParallel,
-                               .forward = Collective::AllToAll,
-                               .backward = Collective::AllToAll,
-                               .out = {rows, model_.width}});
+    chain_.emplace_back(
+        Travel{.name = name,
+               .over = Over::ExpertParallel,
+               .forward = Collective::AllToAll,
+               .backward = Collective::AllToAll,
+               .out = {rows, model_.width},
+               .copies = job_.dispatch == Dispatch::AllToAll ? 1 : model_.experts->per_token});
   }
 
   const Job& job_;

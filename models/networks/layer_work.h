@@ -76,6 +76,7 @@ struct Travel {
   std::vector<std::int64_t> out = {};  // shape of what it hands on
   // What it gathered is not kept: the gradients of weights gather it again (sequence parallelism).
   bool again_for_weights = false;
+  std::int64_t copies = 1;  // as in CollectiveWork
 };
 
 using Element = std::variant<Compute, Travel>;

@@ -168,6 +168,15 @@ class Counter {
   // Of what products give; what flows between them has compute().
   double product() const { return size_of(job_.precision.product()); }
   bool casts() const { return job_.precision.autocast != Autocast::No; }
+  // Of what goes into products with weights: Transformer Engine keeps it as it is multiplied, along its columns, with a scale a block
+  // of 16 in fp4 (pytorch/module/linear.py, 2.9).
+  [[nodiscard]] bool stores_narrow() const {
+    return rules_.narrow_inputs && is_narrow(job_.precision.products);
+  }
+  double stored() const {
+    if (!stores_narrow()) return product();
+    return job_.precision.products == schedule::Operands::Fp4 ? 0.5 + 1.0 / 16 : 1;
+  }
   bool divides_update() const {
     return (job_.zero == Zero::Optimizer || job_.zero == Zero::Gradients) &&
            shards_of(job_, false) > 1;
@@ -202,15 +211,16 @@ class Counter {
     return as_double(schedule::most_in_flight(pipeline_of(job_), role)) / as_double(job_.layout.vp);
   }
 
-  // Elements per token that a fully connected network of inner size f keeps, and that its backward makes.
-  // The input of the last product is only for the gradient of its weights.
+  // Bytes per token that a fully connected network of inner size f keeps. The input of the last product is only for the gradient of
+  // its weights.
   double kept_of_inner(double f) const {
-    const double last = reads_inputs(Part::Mlp) ? 0 : f;
-    if (!job_.model.gated) return 2 * f - last;
-    return (rules_.fused_gate ? 3 : 4) * f - last;
+    const double before = !job_.model.gated ? 1 : rules_.fused_gate ? 2 : 3;
+    return product() * before * f + last_of_inner(f);
   }
+  double last_of_inner(double f) const { return reads_inputs(Part::Mlp) ? stored() * f : 0; }
   // Whether backward reads what goes into the linear layers of this part: not if they are frozen, without adapters.
   bool reads_inputs(Part part) const { return job_.lora == 0 || has_adapters(job_, part); }
+  // Elements that its backward makes.
   double made_of_inner(double f) const { return (job_.model.gated ? 4 : 2) * f; }
 
   double attention_elements(bool all) const {
@@ -243,9 +253,9 @@ class Counter {
     const double tp = as_double(job_.layout.tp);
     const double heads = as_double(m.attention.heads) / tp;
     double kept = 2 * compute() * h * between_;
-    if (keeps(RecomputedModule::LayerNorm, all))
-      kept += product() * copies_of_normed() * h * between_;
+    if (keeps(RecomputedModule::LayerNorm, all)) kept += kept_of_normed(layer) * h * between_;
     kept += product() * attention_elements(all) * tokens_;
+    if (stores_narrow()) kept += stored() * heads * given_by_head() * tokens_;
     kept += 4 * heads * tokens_;  // log-sum-exp of each row of scores
     if (job_.kernels == Kernels::Transformers) kept += kept_by_written_out(layer);
     if (casts()) kept += product() * layers_[static_cast<std::size_t>(layer)].all();
@@ -255,19 +265,31 @@ class Counter {
     }
     if (!has_experts(m, layer)) {
       if (!keeps(RecomputedModule::Mlp, all)) return kept;
-      return kept + product() * kept_of_inner(as_double(m.inner)) / tp * tokens_;
+      return kept + kept_of_inner(as_double(m.inner)) / tp * tokens_;
     }
     if (!keeps(RecomputedModule::Moe, all)) return kept;
     const Experts& e = *m.experts;
     const double activated =
-        keeps(RecomputedModule::MoeAct, all) || !reads_inputs(Part::Mlp) ? 0 : as_double(e.inner);
+        keeps(RecomputedModule::MoeAct, all) ? 0 : last_of_inner(as_double(e.inner));
     const double inner =
         (kept_of_inner(as_double(e.inner)) - activated) / as_double(job_.layout.etp);
     const double given = rules_.weighs_within ? 0 : compute() * h;
-    kept += (given + product() * h + product() * inner) * routed_;
+    kept += (given + stored() * h + inner) * routed_;
     if (keeps(RecomputedModule::SharedExperts, all))
-      kept += product() * kept_of_inner(as_double(e.shared_inner)) / tp * tokens_;
+      kept += kept_of_inner(as_double(e.shared_inner)) / tp * tokens_;
     return kept + 4 * as_double(e.count) * between_;  // the router's scores
+  }
+
+  // Bytes of each element of what both norms of a layer give; a router's input stays wide.
+  double kept_of_normed(std::int64_t layer) const {
+    const double wide =
+        has_experts(job_.model, layer) && reads_inputs(Part::Mlp) ? product() - stored() : 0;
+    return stored() * copies_of_normed() + wide;
+  }
+  // Elements of what attention gives, a head.
+  double given_by_head() const {
+    const Attention& a = job_.model.attention;
+    return as_double(a.latent ? a.latent->value_dim : a.head_dim);
   }
 
   // How often what both norms of a layer give is kept for products: under autocast each product that nothing fuses has a copy of its own.
@@ -496,6 +518,7 @@ MemoryRules memory_rules(const Job& job) {
               job.as == RunBy::Torch || (job.wrap == Wrap::Always && job.zero == Zero::Nothing),
           .fused_gate = is_megatron || job.kernels == Kernels::Layers,
           .weighs_within = is_megatron,
+          .narrow_inputs = is_megatron,
           .whole_sums = job.zero == Zero::Parameters && !is_megatron && !is_deepspeed,
           .cast_shards = is_deepspeed};
 }

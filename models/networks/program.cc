@@ -119,15 +119,16 @@ class ProgramWriter {
     return std::visit([](const auto& work) { return schedule::Work(work); }, list.front());
   }
 
-  [[nodiscard]] CollectiveWork message(Collective kind, Over over, TensorId one,
+  [[nodiscard]] CollectiveWork message(Collective kind, const Travel& travel, TensorId one,
                                        TensorId other) const {
     static constexpr std::array kPurposes = {Purpose::TensorParallel, Purpose::ContextParallel,
                                              Purpose::ExpertParallel};
     const Bytes bytes = std::max(program_.tensor(one).bytes(), program_.tensor(other).bytes());
     return {.kind = kind,
-            .group = groups_.over(over),
+            .group = groups_.over(travel.over),
             .bytes = bytes,
-            .purpose = kPurposes[static_cast<std::size_t>(over)]};
+            .purpose = kPurposes[static_cast<std::size_t>(travel.over)],
+            .copies = travel.copies};
   }
 
   // Forward.
@@ -196,7 +197,7 @@ class ProgramWriter {
     }
     played.out = arrival(travel.name + ".out", travel);
     add_op(travel.name, Phase::Forward, played.stage,
-           message(*travel.forward, travel.over, played.in, played.out), {played.in}, {played.out});
+           message(*travel.forward, travel, played.in, played.out), {played.in}, {played.out});
   }
 
   // A tied embedding in another stage is a tensor of its own.
@@ -292,7 +293,7 @@ class ProgramWriter {
             std::vector<TensorId> reads = inputs();
             const TensorId out = arrival(travel.name + ".again", travel);
             add_op(travel.name + ".recompute", Phase::Backward, played.stage,
-                   message(*travel.forward, travel.over, flowing, out), std::move(reads), {out});
+                   message(*travel.forward, travel, flowing, out), std::move(reads), {out});
             flowing = out;
           });
       played.out = flowing;
@@ -310,7 +311,7 @@ class ProgramWriter {
     if (!travel.backward) return;
     const TensorId back = like(travel.name + ".grad", played.in);
     add_op(travel.name + ".backward", Phase::Backward, played.stage,
-           message(*travel.backward, travel.over, flowing_, back), {flowing_}, {back});
+           message(*travel.backward, travel, flowing_, back), {flowing_}, {back});
     flowing_ = back;
   }
 
@@ -371,8 +372,7 @@ class ProgramWriter {
     const Travel& travel = std::get<Travel>(gather.element);
     const TensorId again = like(travel.name + ".again.out", gather.out);
     add_op(travel.name + ".again", Phase::Backward, gather.stage,
-           message(*travel.forward, travel.over, gather.in, gather.out), {gather.in, flowing_},
-           {again});
+           message(*travel.forward, travel, gather.in, gather.out), {gather.in, flowing_}, {again});
     return again;
   }
 

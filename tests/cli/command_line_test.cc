@@ -252,7 +252,7 @@ TEST_F(CommandLineTest, CompareSaysWhatMovedBetweenAnyTwoTraces) {
 
 TEST_F(CommandLineTest, PredictPrintsTheCriticalPath) {
   const std::string plan = path("plan.json");
-  ASSERT_EQ(ask(std::string(kPlan) + " -o " + plan).code, 0);
+  ASSERT_EQ(ask(std::string(kPlan) + " --what-if host=10x -o " + plan).code, 0);
   EXPECT_THAT(ask("predict " + plan + " --critical-path").output,
               AllOf(HasSubstr("critical path of step 1"), HasSubstr("rank 0 backward, ")));
   const ordered_json row = document("predict " + plan + " --json")["rows"][0];

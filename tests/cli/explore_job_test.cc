@@ -106,7 +106,10 @@ TEST(ExploreJobTest, ShowsTheFastestRowsAndTheJobAsAsked) {
 TEST(ExploreJobTest, SaysWhatOfALoraJobTrains) {
   const std::string text = explored(kTiny + ":dp_shard=2,lora=4", "h100x8");
   EXPECT_THAT(text, HasSubstr("LoRA: 17408 trained parameters beside "));
-  EXPECT_THAT(text, HasSubstr("MFU by what is computed (of a frozen weight 4 FLOP a token)"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "MFU of the peak of bf16, by what is computed (of a frozen weight 4 FLOP a token)"));
   ExploreOptions options = options_of(kTiny + ":dp_shard=2,lora=4", "h100x8");
   options.document.json = true;
   std::ostringstream out;

@@ -243,5 +243,16 @@ TEST(CostsValueTest, ArePrintedForPeople) {
   EXPECT_THAT(out.str(), HasSubstr("all-reduce over 2 ranks"));
 }
 
+// Each of 8 copies goes to one of 2 nodes: the other is reached but once in 256. Of 8 places one of 2 copies reaches 1.875.
+TEST(CostsTest, OfCopiesOneGoesToARankOrANode) {
+  const CollectiveKey key{.collective = Collective::AllToAll, .ranks = 16, .nodes = 2};
+  const Bytes all(std::int64_t{8} << 20);
+  EXPECT_EQ(without_copies(all, 1, key), all);
+  EXPECT_NEAR(static_cast<double>(without_copies(all, 8, key).count()), (2 - 2.0 / 256) * (1 << 20),
+              1);
+  const CollectiveKey in_node{.collective = Collective::AllToAll, .ranks = 8, .nodes = 1};
+  EXPECT_NEAR(static_cast<double>(without_copies(all, 2, in_node).count()), 1.875 * (4 << 20), 1);
+}
+
 }  // namespace
 }  // namespace dovetail::models

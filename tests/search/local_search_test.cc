@@ -50,7 +50,7 @@ std::vector<Placed> starts_of(const Step& step, const StepModel& model) {
 }
 
 TEST(LocalSearchTest, WhatItFindsIsAsSimulatedAndLegalAndNoWorseThanItsStarts) {
-  const Step step = step_of("googlenet", "b200x8");
+  const Step step = step_of("vgg16", "b200x8");
   const StepModel::Made model = StepModel::make(step.program, step.costs, made(step, "threshold"));
   ASSERT_TRUE(model.model) << model.refusal;
   const std::vector<Placed> starts = starts_of(step, *model.model);

@@ -250,6 +250,20 @@ TEST(JobMemoryTest, ExpertsHoldTheTokensThatComeToThem) {
             2 * (46'702'792'704 - std::int64_t{32} * 7 * 3 * 4096 * 14'336));
 }
 
+// Transformer Engine keeps what it multiplied: both norms' results, what attention gives beside itself, what goes into the last product.
+TEST(JobMemoryTest, InputsOfNarrowProductsAreKeptNarrow) {
+  const auto kept = [](const std::string& options) {
+    return memory_of(parse_job("llama3_8b:dp=8,zero=1,seq=4096,mbs=1,gbs=8" + options))
+        .front()
+        .kept.count();
+  };
+  const std::int64_t wide = kept(",as=megatron");
+  const std::int64_t tokens = 4096, layers = 32;
+  EXPECT_EQ(wide - kept(",as=megatron,products=fp8"),
+            tokens * layers * (2 * 4096 - 4096 + 14336));  // a byte each, and a copy of attention's
+  EXPECT_EQ(kept(",products=fp8"), kept(""));              // others keep them as they were
+}
+
 TEST(JobMemoryTest, WhatTheDeviceMustHaveIsTensorsFragmentsAndWhatLiesOutside) {
   const StageMemory memory = memory_of(tiny("dp=2,gbs=4"))[0];
   EXPECT_NEAR(static_cast<double>(memory.reserved().count()) * 0.85,

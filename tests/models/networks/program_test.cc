@@ -3,12 +3,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/networks/program.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cctype>
 
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "models/networks/decisions.h"
@@ -82,7 +84,7 @@ TEST(JobProgramTest, Tf32IsOfAllProductsOfF32) {
 }
 
 // Of a layer: up and down forward, and both gradients of each.
-TEST(JobProgramTest, TransformerEngineMultipliesExpertsOneByOneInBf16) {
+TEST(JobProgramTest, TransformerEngineMultipliesExpertsOneByOne) {
   const auto separate_in = [](const std::string& text, const std::string& framework) {
     const Job job = parse_job(text + ",as=" + framework);
     std::int64_t found = 0;
@@ -99,8 +101,41 @@ TEST(JobProgramTest, TransformerEngineMultipliesExpertsOneByOneInBf16) {
   };
   EXPECT_EQ(separate_in("mixtral_8x7b:ep=4,dp=4", "megatron"), 32 * 6);
   EXPECT_EQ(separate_in("mixtral_8x7b:ep=4,dp=4", "fsdp"), 0);
-  EXPECT_EQ(separate_in("mixtral_8x7b:ep=4,dp=4,products=fp8", "megatron"), 0);
+  EXPECT_EQ(separate_in("mixtral_8x7b:ep=4,dp=4,products=fp8", "megatron"), 32 * 6);
   EXPECT_EQ(separate_in("mixtral_8x7b:ep=8,dp=8", "megatron"), 0);  // one expert on each rank
+}
+
+// Of 32 layers 2 products of 2 experts, three ways each; of four of the six products what they multiply is cast, for each expert.
+TEST(JobProgramTest, AHostLaunchesEachExpertsProductsAndCasts) {
+  const auto launched = [](const std::string& options) {
+    const Job job = parse_job("mixtral_8x7b:ep=4,dp=4,as=megatron" + options);
+    std::int64_t count = 0;
+    for (const schedule::Op& op : program_of(job).ops) {
+      if (op.name.find(".experts") != std::string::npos) count += schedule::launches(op.work);
+    }
+    return count;
+  };
+  const std::int64_t wide = launched("");
+  const std::int64_t of_casts = std::int64_t{32} * 4 * 2;
+  EXPECT_EQ(launched(",products=fp8"), wide);  // delayed: one kernel for all, beside others
+  EXPECT_EQ(launched(",products=fp8,scaling=mx") - wide, of_casts);
+  EXPECT_EQ(launched(",products=fp8,scaling=tensor") - wide, 3 * of_casts);
+  EXPECT_EQ(launched(",products=fp4") - wide, of_casts);
+}
+
+TEST(JobProgramTest, CopiesOfATokenForOneRankTravelOnce) {
+  const auto copies = [](const std::string& options) {
+    std::set<std::int64_t> found;
+    for (const schedule::Op& op : program_of(parse_job("mixtral_8x7b:ep=8,dp=8" + options)).ops) {
+      const auto* work = std::get_if<schedule::CollectiveWork>(&op.work);
+      if (work != nullptr && work->kind == schedule::Collective::AllToAll)
+        found.insert(work->copies);
+    }
+    return found;
+  };
+  EXPECT_THAT(copies(""), ::testing::ElementsAre(1));
+  EXPECT_THAT(copies(",dispatch=deepep"), ::testing::ElementsAre(2));
+  EXPECT_THAT(copies(",dispatch=hybridep"), ::testing::ElementsAre(2));
 }
 
 // Experts that each rank has for itself, beside layers that all have.
