@@ -2,7 +2,7 @@
 # Installs what dovetail needs on Debian 12; does nothing where everything is there already.
 #
 #   scripts/setup.sh             install what is missing (as root, or with a sudo that asks for nothing)
-#   scripts/setup.sh --tool      only what building and running the tool needs (9 packages): no tests, checks,
+#   scripts/setup.sh --tool      only what building and running the tool needs (10 packages): no tests, checks,
 #                                shaped links, MPI or Gloo. Python only makes the build shorter
 #   scripts/setup.sh --check     only say what is missing; exit 1 if anything is
 #   scripts/setup.sh --torch     only Debian's PyTorch (1.13.1), which only scripts/checks/check_torch.py and
@@ -28,6 +28,7 @@ nlohmann-json3-dev  3.11
 libcli11-dev        2.1
 zlib1g-dev          -
 libsqlite3-dev      3.40
+libyaml-cpp-dev     0.7
 python3             3.11
 "
 needed="$tool

@@ -20,7 +20,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "frameworks/jobs/deepspeed_words.h"
 #include "frameworks/jobs/readers.h"
 #include "models/networks/tensors.h"
@@ -206,36 +205,6 @@ class DeepSpeedReader {
   Job job_;
 };
 
-// Messages are of one line.
-std::string in_one_line(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < ' ') c = ' ';
-  }
-  return text;
-}
-
-std::string plain_number(const nlohmann::json& value) {
-  const double number = value.get<double>();
-  const bool is_whole = std::abs(number) < 1e15 && number == std::floor(number);
-  return is_whole ? std::to_string(static_cast<std::int64_t>(number)) : value.dump();
-}
-
-void flatten(const nlohmann::json& value, const std::string& name, int depth,
-             std::vector<OptionText>& options) {
-  if (value.is_object() && depth < 8) {
-    for (const auto& [key, member] : value.items()) {
-      flatten(member, (name.empty() ? "" : name + ".") + in_one_line(key), depth + 1, options);
-    }
-  } else if (value.is_string()) {
-    options.push_back({.name = name, .value = in_one_line(value)});
-  } else if (!value.is_null()) {
-    options.push_back({.name = name,
-                       .value = value.is_number()    ? plain_number(value)
-                                : value.is_boolean() ? value.dump()
-                                                     : "[...]"});
-  }
-}
-
 }  // namespace
 
 jobs::Job read_deepspeed(Options& options, const Behind& said) {
@@ -249,14 +218,6 @@ std::int64_t deepspeed_layer(const jobs::Model& model) {
     if (shape.layer == model.layers - 1) layer += shape.numel();
   }
   return std::max<std::int64_t>(1, layer);
-}
-
-std::vector<OptionText> flat_json(const std::string& file, const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false, true);
-  if (!json.is_object()) throw InputError(file + ": expected an object of JSON");
-  std::vector<OptionText> options;
-  flatten(json, "", 0, options);
-  return options;
 }
 
 }  // namespace dovetail::frameworks

@@ -14,6 +14,7 @@
 #include "frameworks/jobs/megatron_log.h"
 #include "frameworks/jobs/readers.h"
 #include "frameworks/jobs/toml.h"
+#include "frameworks/jobs/trainer.h"
 #include "models/networks/text.h"
 
 namespace dovetail::frameworks {
@@ -64,9 +65,28 @@ jobs::Job read_plain(const std::string& name, const Behind& said) {
   return job;
 }
 
-jobs::Job read_json(const std::string& file, const Behind& said) {
-  Options options(file, flat_json(file, read_file(file)));
-  if (options.has("model_type")) return read_plain(file, said);
+bool is_yaml(std::string_view file) { return file.ends_with(".yaml") || file.ends_with(".yml"); }
+
+// By what it says, not by its name.
+jobs::Job read_keys(const std::string& file, const Behind& said) {
+  const Flat keys = read_flat(file);
+  if (keys.has("distributed_type") || keys.has("compute_environment"))
+    return read_accelerate(file, keys, said);
+  if (keys.has("base_model")) return read_axolotl(file, keys, said);
+  if (keys.has("model_name_or_path")) {
+    const bool is_factory = std::ranges::any_of(
+        std::array{"stage", "finetuning_type", "cutoff_len", "template", "dataset_dir"},
+        [&keys](const char* key) { return keys.has(key); });
+    if (is_factory) return read_llamafactory(file, keys, said);
+  }
+  if (is_yaml(file)) {
+    throw InputError(
+        file +
+        ": none of the YAML that is understood: accelerate's has distributed_type, axolotl's "
+        "base_model, LLaMA-Factory's model_name_or_path and finetuning_type or stage");
+  }
+  if (keys.has("model_type")) return read_plain(file, said);
+  Options options(file, keys.options);
   return read_deepspeed(options, said);
 }
 
@@ -118,7 +138,7 @@ jobs::Job read_source(const std::string& source, const Behind& said) {
     }
     return job;
   }
-  if (source.ends_with(".json")) return read_json(source, said);
+  if (source.ends_with(".json") || is_yaml(source)) return read_keys(source, said);
   return read_plain(source, said);
 }
 
@@ -132,7 +152,8 @@ jobs::Job load_job(const std::string& text) {
   while (!source.empty() && std::isspace(static_cast<unsigned char>(source.back())) != 0)
     source.pop_back();
   const std::string file = source.substr(0, source.find(' '));
-  const bool is_file = file.ends_with(".toml") || file.ends_with(".json") || is_script(file);
+  const bool is_file =
+      file.ends_with(".toml") || file.ends_with(".json") || is_yaml(file) || is_script(file);
   const bool is_arguments = source.starts_with("-");
   const bool is_name = !is_file && !is_arguments;
   if (is_name && source.find(':') != std::string::npos) return jobs::parse_job(text);

@@ -17,6 +17,11 @@
 DOVETAIL_EMBED(keys_megatron, DOVETAIL_KEYS_DIR "/megatron.keys")
 DOVETAIL_EMBED(keys_torchtitan, DOVETAIL_KEYS_DIR "/torchtitan.keys")
 DOVETAIL_EMBED(keys_deepspeed, DOVETAIL_KEYS_DIR "/deepspeed.keys")
+DOVETAIL_EMBED(keys_accelerate, DOVETAIL_KEYS_DIR "/accelerate.keys")
+DOVETAIL_EMBED(keys_llamafactory, DOVETAIL_KEYS_DIR "/llamafactory.keys")
+DOVETAIL_EMBED(keys_axolotl, DOVETAIL_KEYS_DIR "/axolotl.keys")
+DOVETAIL_EMBED(keys_trainer, DOVETAIL_KEYS_DIR "/trainer.keys")
+DOVETAIL_EMBED(keys_hub_models, DOVETAIL_KEYS_DIR "/hub_models.keys")
 
 namespace dovetail::frameworks {
 namespace {
@@ -104,6 +109,32 @@ const KeyTable& KeyTable::torchtitan() {
 
 const KeyTable& KeyTable::deepspeed() {
   static const KeyTable kTable("DeepSpeed (0.19.6)", DOVETAIL_EMBEDDED(keys_deepspeed));
+  return kTable;
+}
+
+const KeyTable& KeyTable::accelerate() {
+  static const KeyTable kTable("accelerate (commit 16cb6eb8)", DOVETAIL_EMBEDDED(keys_accelerate));
+  return kTable;
+}
+
+const KeyTable& KeyTable::llamafactory() {
+  static const KeyTable kTable("LLaMA-Factory (commit ff6d4d12)",
+                               DOVETAIL_EMBEDDED(keys_llamafactory));
+  return kTable;
+}
+
+const KeyTable& KeyTable::axolotl() {
+  static const KeyTable kTable("axolotl (commit 067b021c)", DOVETAIL_EMBEDDED(keys_axolotl));
+  return kTable;
+}
+
+const KeyTable& KeyTable::trainer() {
+  static const KeyTable kTable("transformers (4.57.1)", DOVETAIL_EMBEDDED(keys_trainer));
+  return kTable;
+}
+
+const KeyTable& KeyTable::hub_models() {
+  static const KeyTable kTable("Hugging Face's hub", DOVETAIL_EMBEDDED(keys_hub_models));
   return kTable;
 }
 

@@ -47,6 +47,12 @@ class KeyTable {
   static const KeyTable& megatron();
   static const KeyTable& torchtitan();
   static const KeyTable& deepspeed();
+  static const KeyTable& accelerate();
+  static const KeyTable& llamafactory();
+  static const KeyTable& axolotl();
+  static const KeyTable& trainer();
+  // Models of Hugging Face's hub by their ids: `read`, with the known model of that shape in `values`, or `refused`.
+  static const KeyTable& hub_models();
 
   // `owner`: whose keys they are, in words of a message: "Megatron-LM (Megatron-Core 0.20)".
   KeyTable(std::string_view owner, std::string_view text);

@@ -110,6 +110,36 @@ void Options::rename(const KeyTable& keys) {
   }
 }
 
+void Options::set_or_add(std::string_view name, const std::string& value) {
+  if (is_there(name)) return set(name, value);
+  options_.push_back({.name = std::string(name), .value = value});
+}
+
+bool Options::has_section(std::string_view name) const {
+  const std::string front = std::string(name) + ".";
+  return std::ranges::any_of(
+      options_, [&](const OptionText& option) { return option.name.starts_with(front); });
+}
+
+std::vector<OptionText> Options::take_section(std::string_view name) {
+  const std::string front = std::string(name) + ".";
+  std::vector<OptionText> section;
+  for (const OptionText& option : options_) {
+    if (option.name.starts_with(front))
+      section.push_back({.name = option.name.substr(front.size()), .value = option.value});
+  }
+  std::erase_if(options_,
+                [&front](const OptionText& option) { return option.name.starts_with(front); });
+  return section;
+}
+
+void Options::add_section(std::string_view name, std::vector<OptionText> options) {
+  for (OptionText& option : options) {
+    option.name.insert(0, std::string(name) + ".");
+    options_.push_back(std::move(option));
+  }
+}
+
 void Options::refuse(const KeyTable& keys) {
   for (OptionText& option : options_) {
     const Key key = keys.find(option.name);

@@ -42,6 +42,7 @@ class Options {
   // The same without asking for it: notes() still tells of it.
   [[nodiscard]] bool is_there(std::string_view name) const;
   [[nodiscard]] bool is(std::string_view name, std::string_view value) const;
+  [[nodiscard]] bool has_section(std::string_view name) const;  // anything below it
   // A count of things, also as 5e8.
   [[nodiscard]] std::int64_t whole(std::string_view name, std::int64_t otherwise,
                                    std::int64_t least = 1,
@@ -67,7 +68,11 @@ class Options {
   [[noreturn]] void fail(std::string_view name, const std::string& expected);
   // In place of what is there, if it is.
   void set(std::string_view name, const std::string& value);
+  void set_or_add(std::string_view name, const std::string& value);
   void drop(std::string_view name);
+  // What stands below a key ("deepspeed.zero_optimization.stage"), without it, and no longer here.
+  [[nodiscard]] std::vector<OptionText> take_section(std::string_view name);
+  void add_section(std::string_view name, std::vector<OptionText> options);
   // Earlier names become those of now.
   void rename(const KeyTable& keys);
   // Throws InputError "FILE: NAME: WHY" for the first that is refused and has a value that does something.

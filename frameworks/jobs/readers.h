@@ -62,8 +62,4 @@ jobs::Job read_megatron(Script script, const Behind& said);
 // DeepSpeed 0.19's ds_config.json, which says neither model nor world.
 jobs::Job read_deepspeed(Options& options, const Behind& said);
 
-// The members of a JSON file by their paths: {"zero_optimization.stage", "2"}. Comments are allowed, as DeepSpeed
-// allows them.
-std::vector<OptionText> flat_json(const std::string& file, const std::string& text);
-
 }  // namespace dovetail::frameworks

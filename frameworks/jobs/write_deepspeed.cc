@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "frameworks/jobs/deepspeed_words.h"
+#include "frameworks/jobs/flat_json.h"
 #include "frameworks/jobs/readers.h"
 #include "frameworks/jobs/writers.h"
 #include "frameworks/python_text.h"

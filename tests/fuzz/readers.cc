@@ -13,6 +13,7 @@
 #include "calibrate/logs/nccl_tests.h"
 #include "cli/plain_groups.h"
 #include "frameworks/framework.h"
+#include "frameworks/jobs/flat_json.h"
 #include "frameworks/jobs/readers.h"
 #include "frameworks/jobs/toml.h"
 #include "models/clusters/cluster.h"

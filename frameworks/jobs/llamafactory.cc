@@ -1,0 +1,99 @@
+// Reads LLaMA-Factory's training files into a job: pre-training and supervised fine-tuning, whole models and LoRA.
+//
+// Read in LLaMA-Factory (commit ff6d4d12): hparams/*.py, hparams/parser.py, model/adapter.py, model/loader.py,
+// model/model_utils/checkpointing.py, launcher.py.
+//
+//   gradient checkpointing        unless disable_gradient_checkpointing
+//   weights of full fine-tuning   raised to f32, unless pure_bf16, ZeRO 3 or FSDP; those of LoRA stay in bf16, its adapters are f32
+//   cutoff_len                    2,048; pre-training packs samples, fine-tuning pads each micro-batch to its longest
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
+#include "base/error.h"
+#include "frameworks/jobs/trainer.h"
+
+namespace dovetail::frameworks {
+namespace {
+
+constexpr std::string_view kCutoff = "cutoff_len";
+
+void length_of_llamafactory(Training& t, Options& options) {
+  const bool is_pretraining = options.is("stage", "pt");
+  t.sequence = options.whole(kCutoff, 2048);
+  const bool is_neat = options.flag("neat_packing", false);
+  const bool packs = options.flag("packing", is_pretraining) || is_neat;
+  const std::string length = std::to_string(t.sequence);
+  if (!packs) {
+    t.assume(
+        kCutoff, length,
+        "every sample is counted as that long; those that are shorter are padded to the longest "
+        "of their micro-batch");
+  } else if (is_neat) {
+    t.assume("neat_packing", "true", "attention within documents is counted as over whole samples");
+  }
+}
+
+}  // namespace
+
+jobs::Job read_llamafactory(const std::string& file, const Flat& text, const Behind& said,
+                            Training training) {
+  const KeyTable& keys = KeyTable::llamafactory();
+  Options options(file, text.options);
+  options.rename(keys);
+  options.refuse(keys);
+  Training& t = training;
+  set_trainer(t, options);
+  if (t.world == 0) t.world = options.degree("ray_num_workers", 0);
+  t.model = hub_model(options, "model_name_or_path", said);
+  length_of_llamafactory(t, options);
+  t.recomputes |= !options.flag("disable_gradient_checkpointing", false);
+  t.flash = !options.is("flash_attn", "disabled");
+  static_cast<void>(options.has("flash_attn"));
+  if (options.text("finetuning_type", "lora") == "lora") {
+    set_lora(t, options.degree("lora_rank", 8), "lora_target", options.text("lora_target", "all"));
+  }
+  t.is_held_narrow = options.flag("pure_bf16", false) || t.lora > 0;
+  if (options.flag("fp8", false)) t.is_fp8 = true;
+  if (options.flag("use_muon", false)) t.optimizer = jobs::Optimizer::Muon;
+  if (options.flag("enable_liger_kernel", false)) {
+    t.kernels = jobs::Kernels::Fused;
+    t.assume("enable_liger_kernel", "true", "counted as kernels=fused, with whole logits");
+  }
+  jobs::Job job = train(std::move(training), said);
+  take_rest(job, options, keys, said);
+  return job;
+}
+
+jobs::Job read_trainer(const std::string& file, const Flat& text, const Behind& said,
+                       Training training) {
+  const KeyTable& keys = KeyTable::trainer();
+  Options options(file, text.options);
+  options.rename(keys);
+  options.refuse(keys);
+  Training& t = training;
+  set_trainer(t, options);
+  t.model = hub_model(options, "model_name_or_path", said);
+  for (const std::string_view key :
+       {"max_seq_length", "max_length", "model_max_length", "block_size", "cutoff_len"}) {
+    if (!options.has(key)) continue;
+    t.sequence = options.whole(key, 0);
+    t.assume(key, std::to_string(t.sequence), "every sample is counted as that long");
+  }
+  const std::string attention = options.text("attn_implementation", "sdpa");
+  t.flash = attention != "eager";
+  if (options.flag("use_peft", false)) {
+    set_lora(t, options.degree("lora_r", 16), "lora_target_modules",
+             options.text("lora_target_modules", ""));
+  }
+  const std::string type = options.text("torch_dtype", options.text("dtype", ""));
+  t.is_held_narrow = t.narrow && is_one_of(type, "bfloat16|float16|auto");
+  if (type.empty() && t.narrow && t.engine == Training::Engine::Ddp)
+    t.assume("torch_dtype", "", "weights are counted as loaded in f32, as transformers 4 does");
+  static_cast<void>(options.has("packing"));
+  jobs::Job job = train(std::move(training), said);
+  take_rest(job, options, keys, said);
+  return job;
+}
+
+}  // namespace dovetail::frameworks
