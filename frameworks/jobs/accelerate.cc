@@ -139,6 +139,8 @@ class AccelerateReader {
       t.deepspeed_file = options_.file();
       t.deepspeed = {{.name = "zero_optimization.stage", .value = stage}};
       t.steps = steps;
+      if (said != "auto")
+        t.deepspeed.push_back({.name = "gradient_accumulation_steps", .value = said});
       return;
     }
     set_deepspeed(t, options_, key);

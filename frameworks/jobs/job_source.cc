@@ -11,10 +11,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "frameworks/jobs/flat_json.h"
+#include "frameworks/jobs/launch.h"
 #include "frameworks/jobs/megatron_log.h"
 #include "frameworks/jobs/readers.h"
 #include "frameworks/jobs/toml.h"
-#include "frameworks/jobs/trainer.h"
 #include "models/networks/text.h"
 
 namespace dovetail::frameworks {
@@ -67,27 +68,11 @@ jobs::Job read_plain(const std::string& name, const Behind& said) {
 
 bool is_yaml(std::string_view file) { return file.ends_with(".yaml") || file.ends_with(".yml"); }
 
-// By what it says, not by its name.
-jobs::Job read_keys(const std::string& file, const Behind& said) {
-  const Flat keys = read_flat(file);
-  if (keys.has("distributed_type") || keys.has("compute_environment"))
-    return read_accelerate(file, keys, said);
-  if (keys.has("base_model")) return read_axolotl(file, keys, said);
-  if (keys.has("model_name_or_path")) {
-    const bool is_factory = std::ranges::any_of(
-        std::array{"stage", "finetuning_type", "cutoff_len", "template", "dataset_dir"},
-        [&keys](const char* key) { return keys.has(key); });
-    if (is_factory) return read_llamafactory(file, keys, said);
-  }
-  if (is_yaml(file)) {
-    throw InputError(
-        file +
-        ": none of the YAML that is understood: accelerate's has distributed_type, axolotl's "
-        "base_model, LLaMA-Factory's model_name_or_path and finetuning_type or stage");
-  }
-  if (keys.has("model_type")) return read_plain(file, said);
-  Options options(file, keys.options);
-  return read_deepspeed(options, said);
+// A file of keys, or the shape of a model.
+jobs::Job read_source_file(const std::string& file, std::vector<OptionText> flags,
+                           const Behind& said) {
+  const bool is_shape = !is_yaml(file) && read_flat(file).has("model_type");
+  return is_shape ? read_plain(file, said) : read_keys(file, std::move(flags), said);
 }
 
 // NAME=VALUE of a command line before what it starts; where that begins.
@@ -109,12 +94,31 @@ std::size_t take_environment(std::string_view text, std::map<std::string, std::s
   }
 }
 
+// What stands behind a script is handed to the command that it ends with.
+Script with_flags(Script script, const Script& behind) {
+  if (script.commands.empty()) return script;
+  for (const OptionText& flag : behind.flags) {
+    script.commands.back().push_back(flag.name);
+    if (!flag.value.empty()) script.commands.back().push_back(flag.value);
+  }
+  return script;
+}
+
 jobs::Job read_source(const std::string& source, const Behind& said) {
   const std::size_t space = std::min(source.find(' '), source.size());
   const std::string file = source.substr(0, space);
   Script flags = read_script(said.where, std::string_view(source).substr(space));
   if (source.starts_with('-')) {
     return read_megatron(read_script(said.where, source), said);
+  }
+  if (starts_training(source)) {
+    Script script = read_script(said.where, source, {.environment = said.environment});
+    script.variables.insert(said.environment.begin(), said.environment.end());
+    if (auto job = read_launch(script, said)) return *job;
+    throw InputError(
+        said.where +
+        ": no command that trains: expected what accelerate launch, torchrun or "
+        "deepspeed start with flags of TrainingArguments, or llamafactory-cli or axolotl train");
   }
   if (file.ends_with(".toml")) {
     std::vector<OptionText> keys = read_toml(file, read_file(file));
@@ -130,6 +134,8 @@ jobs::Job read_source(const std::string& source, const Behind& said) {
                : read_script(file, text,
                              {.words = words_of(said.where, std::string_view(source).substr(space)),
                               .environment = said.environment});
+    if (auto job = is_log ? std::nullopt : read_launch(with_flags(script, flags), said))
+      return *job;
     replace(script.flags, std::move(flags.flags));
     jobs::Job job = read_megatron(std::move(script), said);
     if (const auto ran = is_log ? iterations_of(text) : std::nullopt) {
@@ -138,7 +144,8 @@ jobs::Job read_source(const std::string& source, const Behind& said) {
     }
     return job;
   }
-  if (source.ends_with(".json") || is_yaml(source)) return read_keys(source, said);
+  if (file.ends_with(".json") || is_yaml(file))
+    return read_source_file(file, without_dashes(std::move(flags.flags)), said);
   return read_plain(source, said);
 }
 
@@ -154,15 +161,17 @@ jobs::Job load_job(const std::string& text) {
   const std::string file = source.substr(0, source.find(' '));
   const bool is_file =
       file.ends_with(".toml") || file.ends_with(".json") || is_yaml(file) || is_script(file);
+  const bool is_command = starts_training(source);
   const bool is_arguments = source.starts_with("-");
-  const bool is_name = !is_file && !is_arguments;
+  const bool is_name = !is_file && !is_arguments && !is_command;
   if (is_name && source.find(':') != std::string::npos) return jobs::parse_job(text);
   const std::string where = is_file        ? file
                             : is_arguments ? std::string(kArguments)
+                            : is_command   ? source.substr(0, source.find(' '))
                                            : "job \"" + text + "\"";
   Behind said = said_after(where, std::string_view(text).substr(std::min(colon + 1, text.size())));
   said.environment = std::move(environment);
-  if (!said.environment.empty() && !is_script(file))
+  if (!said.environment.empty() && !is_script(file) && !is_yaml(file) && !is_command)
     throw InputError(where + ": " + said.environment.begin()->first +
                      "=: variables stand before a script");
   jobs::Job job = read_source(source, said);

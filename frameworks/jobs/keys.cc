@@ -21,6 +21,7 @@ DOVETAIL_EMBED(keys_accelerate, DOVETAIL_KEYS_DIR "/accelerate.keys")
 DOVETAIL_EMBED(keys_llamafactory, DOVETAIL_KEYS_DIR "/llamafactory.keys")
 DOVETAIL_EMBED(keys_axolotl, DOVETAIL_KEYS_DIR "/axolotl.keys")
 DOVETAIL_EMBED(keys_trainer, DOVETAIL_KEYS_DIR "/trainer.keys")
+DOVETAIL_EMBED(keys_primus, DOVETAIL_KEYS_DIR "/primus.keys")
 DOVETAIL_EMBED(keys_hub_models, DOVETAIL_KEYS_DIR "/hub_models.keys")
 
 namespace dovetail::frameworks {
@@ -130,6 +131,11 @@ const KeyTable& KeyTable::axolotl() {
 
 const KeyTable& KeyTable::trainer() {
   static const KeyTable kTable("transformers (4.57.1)", DOVETAIL_EMBEDDED(keys_trainer));
+  return kTable;
+}
+
+const KeyTable& KeyTable::primus() {
+  static const KeyTable kTable("Primus (commit fd1eeabb)", DOVETAIL_EMBEDDED(keys_primus));
   return kTable;
 }
 

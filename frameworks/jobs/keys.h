@@ -51,6 +51,7 @@ class KeyTable {
   static const KeyTable& llamafactory();
   static const KeyTable& axolotl();
   static const KeyTable& trainer();
+  static const KeyTable& primus();
   // Models of Hugging Face's hub by their ids: `read`, with the known model of that shape in `values`, or `refused`.
   static const KeyTable& hub_models();
 

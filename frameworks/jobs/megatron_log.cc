@@ -93,10 +93,13 @@ std::string value_of(std::string_view name, std::string_view value) {
   return text;
 }
 
+bool follows_others(std::string_view name) {
+  return name.starts_with("encoder_") || std::ranges::find(kFollow, name) != kFollow.end();
+}
+
 // Nothing where the value is what an absent flag means.
 std::optional<OptionText> flag_of(std::string_view name, std::string_view value) {
-  const bool follows =
-      name.starts_with("encoder_") || std::ranges::find(kFollow, name) != kFollow.end();
+  const bool follows = follows_others(name);
   if (value == "None" || value == "[]" || value.empty() || follows) return std::nullopt;
   const auto renamed = std::ranges::find(kRenamed, name, &Renamed::attribute);
   std::string flag = "--" + std::string(name);
@@ -121,6 +124,13 @@ bool matters(const OptionText& flag, bool has_experts) {
          flag.name != "--moe-flex-dispatcher-backend";
 }
 
+std::vector<OptionText> that_matter(std::vector<OptionText> flags) {
+  const bool has_experts =
+      std::ranges::find(flags, "--num-experts", &OptionText::name) != flags.end();
+  std::erase_if(flags, [&](const OptionText& flag) { return !matters(flag, has_experts); });
+  return flags;
+}
+
 }  // namespace
 
 bool has_megatron_arguments(std::string_view text) {
@@ -142,12 +152,28 @@ Script read_megatron_log(const std::string& file, std::string_view text) {
     if (name == "world_size") script.variables["WORLD_SIZE"] = value;
     if (auto flag = flag_of(name, value); flag && !name.empty()) flags.push_back(*std::move(flag));
   }
-  const bool has_experts =
-      std::ranges::find(flags, "--num-experts", &OptionText::name) != flags.end();
-  for (OptionText& flag : flags) {
-    if (matters(flag, has_experts)) script.flags.push_back(std::move(flag));
-  }
+  script.flags = that_matter(std::move(flags));
   return script;
+}
+
+bool is_megatron_attribute(std::string_view name) {
+  if (follows_others(name) ||
+      std::ranges::find(kRenamed, name, &Renamed::attribute) != kRenamed.end())
+    return true;
+  std::string flag = "--" + std::string(name);
+  std::ranges::replace(flag, '_', '-');
+  return KeyTable::megatron().find(flag).kind != Key::Class::Unknown;
+}
+
+std::vector<OptionText> megatron_flags(const std::vector<OptionText>& attributes) {
+  std::vector<OptionText> flags;
+  for (const OptionText& one : attributes) {
+    const std::string_view value = one.value == "true"    ? "True"
+                                   : one.value == "false" ? "False"
+                                                          : std::string_view(one.value);
+    if (auto flag = flag_of(one.name, value)) flags.push_back(*std::move(flag));
+  }
+  return that_matter(std::move(flags));
 }
 
 std::optional<Iterations> iterations_of(std::string_view text) {

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/units.h"
 #include "frameworks/jobs/shell.h"
@@ -35,5 +36,9 @@ struct Iterations {
   Duration median{};
 };
 std::optional<Iterations> iterations_of(std::string_view text);
+
+// Attributes of Megatron-LM's arguments ("num_layers", "80"; "bf16", "true") as its flags, those that a job depends on.
+std::vector<OptionText> megatron_flags(const std::vector<OptionText>& attributes);
+bool is_megatron_attribute(std::string_view name);
 
 }  // namespace dovetail::frameworks

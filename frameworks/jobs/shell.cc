@@ -281,6 +281,7 @@ class ScriptReader {
   };
   struct Command {
     Flags flags = {};
+    std::vector<std::string> words = {};
     bool is_program = false, trains = false;  // a file of Python; one that says so
   };
 
@@ -300,6 +301,7 @@ class ScriptReader {
     was_test_ = false;
   }
   void finish_command() {
+    if (!command_.words.empty()) script_.commands.push_back(std::move(command_.words));
     if (command_.is_program) commands_.push_back(std::move(command_));
     command_ = {};
     loose_.takes_value = false;
@@ -600,6 +602,7 @@ class ScriptReader {
       const std::size_t blank = std::min(rest.find_first_of(" \t\n"), rest.size());
       const std::string_view one = rest.substr(0, blank);
       rest.remove_prefix(std::min(blank + 1, rest.size()));
+      if (!one.empty() && command_.words.size() < kMostFlags) command_.words.emplace_back(one);
       if (!one.ends_with(".py")) continue;
       command_.is_program = true;
       const std::string_view name = one.substr(one.rfind('/') + 1);

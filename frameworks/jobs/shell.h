@@ -24,7 +24,8 @@ namespace dovetail::frameworks {
 struct Script {
   std::vector<OptionText>
       flags;  // names with their dashes; without a value where none follows on the line
-  std::map<std::string, std::string> variables = {};  // those that it sets
+  std::map<std::string, std::string> variables = {};    // those that it sets
+  std::vector<std::vector<std::string>> commands = {};  // the words of each that runs a program
 };
 
 // What a script is started with.

@@ -100,6 +100,9 @@ jobs::Job read_llamafactory(const std::string& file, const Flat& text, const Beh
                             Training training = {});
 jobs::Job read_axolotl(const std::string& file, const Flat& text, const Behind& said,
                        Training training = {});
+// `flags`: keys that go before what the file overrides.
+jobs::Job read_primus(const std::string& file, const Flat& text, const Behind& said,
+                      std::vector<OptionText> flags = {});
 // Flags of a program of its own that takes TrainingArguments, without their dashes.
 jobs::Job read_trainer(const std::string& file, const Flat& text, const Behind& said,
                        Training training = {});

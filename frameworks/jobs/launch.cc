@@ -1,0 +1,333 @@
+// Tells a launcher's flags from those of its program, and hands both to who reads them.
+//
+// Read in accelerate (commands/launch.py), torch 2.11 (torch/distributed/run.py), DeepSpeed 0.19.6 (launcher/runner.py), LLaMA-Factory
+// (launcher.py) and axolotl (cli/main.py).
+//
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/jobs/launch.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <span>
+#include <utility>
+
+#include "base/error.h"
+
+namespace dovetail::frameworks {
+namespace {
+
+using Words = std::span<const std::string>;
+
+enum class Launcher : std::uint8_t { Factory, Axolotl, Accelerate, Torchrun, DeepSpeed, Python };
+constexpr std::array<std::pair<std::string_view, Launcher>, 8> kLaunchers = {
+    {{"llamafactory-cli", Launcher::Factory},
+     {"lmf", Launcher::Factory},
+     {"axolotl", Launcher::Axolotl},
+     {"accelerate", Launcher::Accelerate},
+     {"torchrun", Launcher::Torchrun},
+     {"deepspeed", Launcher::DeepSpeed},
+     {"python", Launcher::Python},
+     {"python3", Launcher::Python}}};
+
+bool is_config(std::string_view word) {
+  return word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json");
+}
+
+std::string_view name_in(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+std::optional<Launcher> launcher_of(std::string_view word) {
+  const auto known =
+      std::ranges::find(kLaunchers, name_in(word), [](const auto& one) { return one.first; });
+  return known == kLaunchers.end() ? std::nullopt : std::optional(known->second);
+}
+
+// Flags with what follows them up to the next; words before the first flag go to `loose`.
+struct Arguments {
+  std::vector<OptionText> flags = {};
+  std::vector<std::string> loose = {};
+
+  [[nodiscard]] std::string value(std::string_view name) const {
+    const auto found = std::ranges::find(flags, name, &OptionText::name);
+    return found == flags.end() ? "" : found->value;
+  }
+  [[nodiscard]] bool has(std::string_view name) const {
+    return std::ranges::find(flags, name, &OptionText::name) != flags.end();
+  }
+};
+
+Arguments arguments_of(Words words) {
+  Arguments all;
+  bool takes_value = false;
+  for (const std::string& word : words) {
+    const bool is_flag = word.size() > 2 && word.starts_with("--") &&
+                         std::isalpha(static_cast<unsigned char>(word[2])) != 0;
+    if (is_flag) {
+      const std::size_t equals = std::min(word.find('='), word.size());
+      std::string name = word.substr(2, equals - std::min<std::size_t>(equals, 2));
+      std::ranges::replace(name, '-', '_');
+      all.flags.push_back({.name = std::move(name)});
+      if (equals < word.size()) all.flags.back().value = word.substr(equals + 1);
+      takes_value = equals == word.size();
+    } else if (takes_value) {
+      std::string& value = all.flags.back().value;
+      value += (value.empty() ? "" : " ") + word;
+    } else if (const std::size_t equals = word.find('=');
+               equals != std::string::npos && equals > 0) {
+      all.flags.push_back({.name = word.substr(0, equals), .value = word.substr(equals + 1)});
+    } else {
+      all.loose.push_back(word);
+    }
+  }
+  for (OptionText& flag : all.flags) {
+    if (flag.value.empty()) flag.value = "true";
+  }
+  return all;
+}
+
+std::int64_t count_in(std::string_view text) {
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  return is_number && number > 0 && number < (1 << 20) ? number : 0;
+}
+
+std::int64_t ranks(std::int64_t per_node, std::string_view nodes) {
+  const std::int64_t count = nodes.empty() ? 1 : count_in(nodes);
+  return per_node * count;
+}
+
+// Launcher, its own flags, and what the program gets.
+struct Command {
+  Launcher launcher = Launcher::Python;
+  Words own = {};
+  std::string program = {};
+  Words rest = {};
+};
+
+std::optional<Command> command_of(Words words) {
+  const auto begin = std::ranges::find_if(
+      words, [](const std::string& word) { return launcher_of(word).has_value(); });
+  if (begin == words.end()) return std::nullopt;
+  Command command{.launcher = *launcher_of(*begin)};
+  Words behind = words.subspan(static_cast<std::size_t>(begin - words.begin()) + 1);
+  const bool is_tool =
+      command.launcher == Launcher::Factory || command.launcher == Launcher::Axolotl;
+  const std::string_view what = is_tool                                    ? "train"
+                                : command.launcher == Launcher::Accelerate ? "launch"
+                                                                           : "";
+  if (!what.empty()) {
+    if (behind.empty() || behind.front() != what) return std::nullopt;
+    behind = behind.subspan(1);
+  }
+  if (is_tool) {
+    command.rest = behind;
+    return command;
+  }
+  for (std::size_t at = 0; at < behind.size(); ++at) {
+    const bool is_module =
+        (behind[at] == "-m" || behind[at] == "--module") && at + 1 < behind.size();
+    if (is_module && behind[at + 1].starts_with("torch.distributed.")) {
+      command.launcher = Launcher::Torchrun;
+      behind = behind.subspan(at + 2);
+      at = static_cast<std::size_t>(-1);
+      continue;
+    }
+    if (!is_module && !behind[at].ends_with(".py")) continue;
+    const std::size_t program = is_module ? at + 1 : at;
+    command.own = behind.first(at);
+    command.program = behind[program];
+    command.rest = behind.subspan(program + 1);
+    return command;
+  }
+  return std::nullopt;
+}
+
+// accelerate's flags as keys of its file.
+void put_launch_flags(Flat& keys, const Arguments& launch) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kKinds = {
+      {{"multi_gpu", "MULTI_GPU"},
+       {"use_fsdp", "FSDP"},
+       {"use_deepspeed", "DEEPSPEED"},
+       {"use_megatron_lm", "MEGATRON_LM"}}};
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kSections = {
+      {{"fsdp_", "fsdp_config."},
+       {"parallelism_config_", "parallelism_config."},
+       {"megatron_lm_", "megatron_lm_config."},
+       {"dynamo_", "dynamo_config."},
+       {"fp8_", "fp8_config."}}};
+  std::vector<OptionText> flags;
+  for (const OptionText& flag : launch.flags) {
+    const auto kind =
+        std::ranges::find(kKinds, flag.name, [](const auto& one) { return one.first; });
+    const auto section = std::ranges::find_if(
+        kSections, [&flag](const auto& one) { return flag.name.starts_with(one.first); });
+    const std::string in_deepspeed = "deepspeed_config." + flag.name;
+    if (flag.name == "config_file") continue;
+    if (kind != kKinds.end()) {
+      flags.push_back({.name = "distributed_type", .value = std::string(kind->second)});
+    } else if (section != kSections.end()) {
+      flags.push_back({.name = std::string(section->second) + flag.name, .value = flag.value});
+    } else if (KeyTable::accelerate().find(in_deepspeed).kind != Key::Class::Passed) {
+      flags.push_back({.name = in_deepspeed, .value = flag.value});
+    } else {
+      flags.push_back(flag);
+    }
+  }
+  replace(keys.options, std::move(flags));
+  const auto is_kind = [](const OptionText& one) { return one.name == "distributed_type"; };
+  if (std::ranges::none_of(keys.options, is_kind))
+    keys.options.push_back({.name = "distributed_type", .value = "MULTI_GPU"});
+}
+
+bool is_of_trainer(const Arguments& program) {
+  return std::ranges::any_of(std::array{"per_device_train_batch_size", "model_name_or_path",
+                                        "gradient_accumulation_steps", "output_dir"},
+                             [&program](const char* name) { return program.has(name); });
+}
+
+class LaunchReader {
+ public:
+  LaunchReader(const Script& script, const Behind& said) : script_(script), said_(said) {}
+
+  std::optional<jobs::Job> read(const Command& command) {
+    const Arguments own = arguments_of(command.own);
+    const Arguments program = arguments_of(command.rest);
+    std::string config = program.value("config");
+    for (const std::string& word : program.loose) {
+      if (config.empty() && is_config(word)) config = word;
+    }
+    const bool is_tool = command.launcher == Launcher::Factory ||
+                         command.launcher == Launcher::Axolotl ||
+                         command.program.find("axolotl.cli") != std::string::npos;
+    const bool is_trainer = is_tool || is_of_trainer(program) || !config.empty();
+    if (command.launcher == Launcher::Accelerate) {
+      Flat keys = launch_keys(own);
+      if (!is_trainer) return accelerate(own, keys, program);
+      set_accelerate(t_, launch_file(own), keys, said_);
+    } else if (!is_trainer) {
+      return std::nullopt;
+    }
+    if (t_.world == 0) t_.world = world(command.launcher, own);
+    std::vector<OptionText> flags = program.flags;
+    std::erase_if(flags, [](const OptionText& one) { return one.name == "config"; });
+    return program_job(config, std::move(flags), command.launcher == Launcher::Factory);
+  }
+
+ private:
+  std::string at_hand(const std::string& path) const {
+    std::string found = file_named(path, said_.where);
+    if (found.empty())
+      throw InputError(said_.where + ": " + path +
+                       " is not at hand: looked for here, beside this "
+                       "file and in the folders above it");
+    return found;
+  }
+
+  std::string launch_file(const Arguments& own) const {
+    const std::string path = own.value("config_file");
+    return path.empty() ? said_.where : at_hand(path);
+  }
+
+  Flat launch_keys(const Arguments& own) const {
+    Flat keys;
+    if (own.has("config_file")) keys = read_flat(launch_file(own));
+    put_launch_flags(keys, own);
+    if (own.has("config_file")) return keys;
+    // Without a file that it names there may be one of its own, which is not read.
+    const bool has_world = own.has("num_processes");
+    if (!has_world) keys.options.push_back({.name = "num_processes", .value = "-1"});
+    return keys;
+  }
+
+  std::optional<jobs::Job> accelerate(const Arguments& own, const Flat& keys,
+                                      const Arguments& program) const {
+    jobs::Job job = read_accelerate(launch_file(own), keys, said_);
+    for (const OptionText& flag : program.flags)
+      assume(job, "--" + flag.name, flag.value, "the program's own: not heeded");
+    return job;
+  }
+
+  std::int64_t world(Launcher launcher, const Arguments& own) const {
+    const auto variable = [this](const char* name) {
+      const auto found = script_.variables.find(name);
+      return found == script_.variables.end() ? std::string() : found->second;
+    };
+    if (launcher == Launcher::Torchrun)
+      return ranks(count_in(own.value("nproc_per_node")), own.value("nnodes"));
+    if (launcher == Launcher::DeepSpeed)
+      return ranks(count_in(own.value("num_gpus")), own.value("num_nodes"));
+    if (launcher == Launcher::Factory)
+      return ranks(count_in(variable("NPROC_PER_NODE")), variable("NNODES"));
+    return 0;
+  }
+
+  jobs::Job program_job(const std::string& config, std::vector<OptionText> flags, bool is_factory) {
+    if (config.empty()) {
+      const Flat keys{.options = std::move(flags)};
+      return is_factory ? read_llamafactory(said_.where, keys, said_, std::move(t_))
+                        : read_trainer(said_.where, keys, said_, std::move(t_));
+    }
+    const std::string file = at_hand(config);
+    Flat keys = read_flat(file);
+    replace(keys.options, std::move(flags));
+    if (keys.has("base_model")) return read_axolotl(file, keys, said_, std::move(t_));
+    return is_factory ? read_llamafactory(file, keys, said_, std::move(t_))
+                      : read_trainer(file, keys, said_, std::move(t_));
+  }
+
+  const Script& script_;
+  const Behind& said_;
+  Training t_;
+};
+
+}  // namespace
+
+jobs::Job read_keys(const std::string& file, std::vector<OptionText> flags, const Behind& said) {
+  const bool is_yaml = file.ends_with(".yaml") || file.ends_with(".yml");
+  Flat keys = read_flat(file);
+  if (keys.has("modules")) return read_primus(file, keys, said, std::move(flags));
+  replace(keys.options, std::move(flags));
+  if (keys.has("distributed_type") || keys.has("compute_environment"))
+    return read_accelerate(file, keys, said);
+  if (keys.has("base_model")) return read_axolotl(file, keys, said);
+  if (keys.has("model_name_or_path")) {
+    const bool is_factory = std::ranges::any_of(
+        std::array{"stage", "finetuning_type", "cutoff_len", "template", "dataset_dir"},
+        [&keys](const char* key) { return keys.has(key); });
+    if (is_factory) return read_llamafactory(file, keys, said);
+  }
+  if (is_yaml) {
+    throw InputError(
+        file +
+        ": none of the YAML that is understood: accelerate's has distributed_type, axolotl's "
+        "base_model, LLaMA-Factory's model_name_or_path and finetuning_type or stage");
+  }
+  Options options(file, keys.options);
+  return read_deepspeed(options, said);
+}
+
+std::optional<jobs::Job> read_launch(const Script& script, const Behind& said) {
+  // The last that trains: what stands before it prepares.
+  for (auto words = script.commands.rbegin(); words != script.commands.rend(); ++words) {
+    const std::optional<Command> command = command_of(*words);
+    if (!command) continue;
+    if (auto job = LaunchReader(script, said).read(*command)) return job;
+  }
+  return std::nullopt;
+}
+
+bool starts_training(std::string_view command) {
+  return launcher_of(command.substr(0, command.find(' '))).has_value();
+}
+
+std::vector<OptionText> without_dashes(std::vector<OptionText> flags) {
+  for (OptionText& flag : flags) {
+    if (flag.name.starts_with("--")) flag.name.erase(0, 2);
+    if (flag.value.empty()) flag.value = "true";
+  }
+  return flags;
+}
+
+}  // namespace dovetail::frameworks
