@@ -42,6 +42,8 @@ jobs::Job read_llamafactory(const std::string& file, const Flat& text, const Beh
   Options options(file, text.options);
   options.rename(keys);
   options.refuse(keys);
+  if (!options.flag("do_train", false))
+    throw InputError(file + ": do_train is not true: nothing is trained by this file");
   Training& t = training;
   set_trainer(t, options);
   if (t.world == 0) t.world = options.degree("ray_num_workers", 0);

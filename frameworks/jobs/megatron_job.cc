@@ -163,6 +163,15 @@ std::int64_t first_with_experts(Options& options, std::int64_t layers) {
   return first - pattern.begin();
 }
 
+// "1,0,1,0": a window in each layer that a 1 stands for.
+bool is_every_other(std::string_view list) {
+  if (list.find(',') == std::string_view::npos) return false;
+  for (std::size_t at = 0; at < list.size(); ++at) {
+    if (list[at] != "1,0,"[at % 4]) return false;
+  }
+  return true;
+}
+
 jobs::Attention megatron_attention(Options& options, std::int64_t width) {
   jobs::Attention a;
   const bool has_bias = !options.has("--disable-bias-linear");
@@ -177,7 +186,8 @@ jobs::Attention megatron_attention(Options& options, std::int64_t width) {
   a.sinks = options.text("--softmax-type", "vanilla") == "learnable";
   std::string window = options.text("--window-size", "");
   std::erase(window, '(');
-  if (!window.empty() && options.whole("--window-attn-skip-freq", 1) == 2) {
+  const std::string often = options.text("--window-attn-skip-freq", "1");
+  if (!window.empty() && (often == "2" || is_every_other(often))) {
     const auto end = std::from_chars(window.data(), window.data() + window.size(), a.window);
     if (end.ec != std::errc() || a.window < 1) options.fail("--window-size", "LEFT,0");
     ++a.window;  // itself, and so many before it

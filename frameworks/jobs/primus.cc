@@ -192,16 +192,31 @@ class PrimusReader {
     if (!chunks.empty())
       keys_.push_back({.name = "num_virtual_stages_per_pipeline_rank", .value = chunks});
     Script script{.flags = megatron_flags(keys_)};
-    for (OptionText& flag : script.flags) {
-      std::ranges::replace(flag.value, ',', ' ');
-      if (flag.name.find("layout") != std::string::npos ||
-          flag.name.find("freq") != std::string::npos)
-        std::ranges::replace(flag.value, ' ', ',');
+    for (OptionText& flag : script.flags) {  // lists, as Megatron's own arguments write them
+      const bool is_list = flag.value.find(',') != std::string::npos;
+      if (is_list && flag.name == "--recompute-modules") std::ranges::replace(flag.value, ',', ' ');
+      if (is_list && flag.name == "--moe-layer-freq" && !flag.value.starts_with('['))
+        flag.value = "[" + flag.value + "]";
     }
     jobs::Job job = read_megatron(std::move(script), said_);
+    adapters(job, own);
     take_rest(job, own, KeyTable::primus(), said_);
     std::ranges::move(assumed_, std::back_inserter(job.assumed));
     return job;
+  }
+
+  // Of supervised fine-tuning, in the words of Megatron-Bridge.
+  static void adapters(jobs::Job& job, Options& own) {
+    const bool is_on = own.flag("lora.enabled", false);
+    const std::int64_t rank = own.degree("lora.dim", 32);
+    const std::string targets = own.text("lora.target_modules", "");
+    if (!is_on) return;
+    job.lora = rank;
+    const bool is_dense = targets.empty() || targets.find("linear_fc") != std::string::npos;
+    job.lora_on = is_dense ? jobs::LoraTargets::AllLinear : jobs::LoraTargets::Attention;
+    assume(job, "lora.target_modules", targets,
+           "counted as lora_on=" + std::string(to_string(job.lora_on)) +
+               ", with adapters of separate queries, keys and values");
   }
 
   // No tokenizer is read: of one that is named after a known model the vocabulary is that model's.

@@ -39,6 +39,35 @@ Model llama3(const Dense& d) {
   return model;
 }
 
+// Llama 3.2's text models.
+Model llama3_tied(const Dense& d) {
+  Model model = llama3(d);
+  model.tied = true;
+  model.source = "meta-llama/Llama-3.2";
+  model.written.scale.factor = 32;
+  return model;
+}
+
+// Qwen2 of these sizes has the same shapes.
+Model qwen2(const Dense& d, bool tied) {
+  Model model = llama2(d);
+  model.vocabulary = tied ? 151'936 : 152'064;
+  model.tied = tied;
+  model.attention.in_bias = true;
+  model.sequence = 8192;
+  model.source = "Qwen/Qwen2.5";
+  model.written.scale.base = 1'000'000;
+  return model;
+}
+
+Model mistral(const Dense& d) {
+  Model model = llama2(d);
+  model.attention.window = 4096;
+  model.attention.window_step = 1;
+  model.source = "mistralai/Mistral-7B-v0.1";
+  return model;
+}
+
 Model qwen3(const Dense& d, bool tied) {
   Model model = llama2(d);
   model.vocabulary = 151'936;
@@ -223,6 +252,16 @@ const std::vector<Model>& all_models() {
       llama3({"llama3_8b", 32, 4096, 32, 8, 14'336, 8'030'261'248}),
       llama3({"llama3_70b", 80, 8192, 64, 8, 28'672, 70'553'706'496}),
       llama3({"llama3_405b", 126, 16'384, 128, 8, 53'248, 405'853'388'800}),
+      llama3_tied({"llama3.2_1b", 16, 2048, 32, 8, 8192, 1'235'814'400}),
+      llama3_tied({"llama3.2_3b", 28, 3072, 24, 8, 8192, 3'212'749'824}),
+      mistral({"mistral_7b", 32, 4096, 32, 8, 14'336, 7'241'732'096}),
+      qwen2({"qwen2.5_0.5b", 24, 896, 14, 2, 4864, 494'032'768}, true),
+      qwen2({"qwen2.5_1.5b", 28, 1536, 12, 2, 8960, 1'543'714'304}, true),
+      qwen2({"qwen2.5_3b", 36, 2048, 16, 2, 11'008, 3'085'938'688}, true),
+      qwen2({"qwen2.5_7b", 28, 3584, 28, 4, 18'944, 7'615'616'512}, false),
+      qwen2({"qwen2.5_14b", 48, 5120, 40, 8, 13'824, 14'770'033'664}, false),
+      qwen2({"qwen2.5_32b", 64, 5120, 40, 8, 27'648, 32'763'876'352}, false),
+      qwen2({"qwen2.5_72b", 80, 8192, 64, 8, 29'568, 72'706'203'648}, false),
       qwen3({"qwen3_0.6b", 28, 1024, 16, 8, 3072, 596'049'920}, true),
       qwen3({"qwen3_1.7b", 28, 2048, 16, 8, 6144, 1'720'574'976}, true),
       qwen3({"qwen3_4b", 36, 2560, 32, 8, 9728, 4'022'468'096}, true),
