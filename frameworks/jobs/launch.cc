@@ -298,6 +298,11 @@ jobs::Job read_keys(const std::string& file, std::vector<OptionText> flags, cons
         [&keys](const char* key) { return keys.has(key); });
     if (is_factory) return read_llamafactory(file, keys, said);
   }
+  if (keys.has("model") &&
+      (keys.has("dist_config") || keys.has("train_dataset") || keys.has("peft_config")))
+    throw InputError(file +
+                     ": a file of LLaMA-Factory's v1 (USE_V1=1), which is not read; those with "
+                     "model_name_or_path and stage are");
   if (is_yaml) {
     throw InputError(
         file +

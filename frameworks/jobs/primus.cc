@@ -242,6 +242,10 @@ class PrimusReader {
     own.refuse(KeyTable::primus());
     Options options(file_, std::move(keys_));
     jobs::Job job = read_torchtitan(options, said_);
+    const std::int64_t layers = own.degree("model.n_layers", job.model.layers);
+    if (layers != job.model.layers && said_.model.empty())
+      own.fail("model.n_layers", "those of the flavor, " + std::to_string(job.model.layers) +
+                                     ", or the shape behind the file, :model=config.json");
     take_rest(job, own, KeyTable::primus(), said_);
     return job;
   }

@@ -1,0 +1,420 @@
+// Jobs of people who train with Hugging Face's tools: YAML as PyYAML reads it, public configurations as they are, each the same job as a
+// line, commands that start them, and what is refused.
+//
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "frameworks/jobs/flat_json.h"
+#include "frameworks/jobs/job_source.h"
+#include "frameworks/jobs/yaml.h"
+#include "models/networks/text.h"
+#include "tests/support/errors.h"
+
+namespace dovetail::frameworks {
+namespace {
+
+using dovetail::testing::error_of;
+using jobs::Job;
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+#ifdef DOVETAIL_YAML
+
+std::string yaml(const std::string& text) { return read_yaml("f.yaml", text).dump(); }
+std::string yaml_error(const std::string& text) {
+  return error_of([&] { static_cast<void>(read_yaml("f.yaml", text)); });
+}
+
+TEST(YamlTest, ResolvesScalarsAsPyYamlDoes) {
+  EXPECT_EQ(yaml("a: [yes, No, ON, off, true, False, y, tRUE, 'yes', !!str yes]"),
+            R"({"a":[true,false,true,false,true,false,"y","tRUE","yes","yes"]})");
+  EXPECT_EQ(yaml("a: [1, -2, +3, 1_000, 010, 0x1F, 0b101, 08, 1.5, 1., .5, -1_0.5e+3]"),
+            R"({"a":[1,-2,3,1000,8,31,5,"08",1.5,1.0,0.5,-10500.0]})");
+  // A float has a point, and a sign in its exponent.
+  EXPECT_EQ(yaml("a: [1e-5, 1.0e-5, 1.0e5, 1e5]"), R"({"a":["1e-5",1e-05,"1.0e5","1e5"]})");
+  EXPECT_EQ(yaml("a: [~, null, NULL, '', \"\"]\nb:"), R"({"a":[null,null,null,"",""],"b":null})");
+  EXPECT_EQ(yaml("a: !!float 3\nb: !!int 4\n8: x"), R"({"8":"x","a":3.0,"b":4})");
+}
+
+TEST(YamlTest, TakesAnchorsAliasesAndMergeKeys) {
+  EXPECT_EQ(yaml("base: &b {x: 1, y: 2}\nnext: {<<: *b, y: 3}\nalso: *b"),
+            R"({"also":{"x":1,"y":2},"base":{"x":1,"y":2},"next":{"x":1,"y":3}})");
+  EXPECT_EQ(yaml("- &a {x: 1}\n- &b {x: 2, z: 3}\n- {<<: [*a, *b]}"),
+            R"([{"x":1},{"x":2,"z":3},{"x":1,"z":3}])");
+}
+
+TEST(YamlTest, SaysWhereItIsWrong) {
+  EXPECT_EQ(yaml_error("a: 1\nb: {c: 2,\n  c: 3}"), "f.yaml:3:3: the key c is there twice");
+  EXPECT_THAT(yaml_error("a: 1\nb: [1, 2\n"), StartsWith("f.yaml:"));
+  EXPECT_EQ(yaml_error("a: 1\n---\nb: 2\n"),
+            "f.yaml: expected one document, found another behind ---");
+  EXPECT_EQ(yaml_error("a: !thing 3"), "f.yaml:1:4: the tag !thing of this value is not read");
+  EXPECT_EQ(yaml_error("a: &a [1, *a]"), "f.yaml:1:11: an alias within what it names");
+  EXPECT_EQ(yaml_error("? [1, 2]\n: 3"), "f.yaml:1:3: expected a word for a key");
+  EXPECT_THAT(yaml_error("a: *b"), AllOf(StartsWith("f.yaml:1:"), HasSubstr("anchor")));
+  EXPECT_EQ(yaml_error("a: {<<: 3}"),
+            "f.yaml:1:9: expected a mapping, or a list of them, behind <<");
+}
+
+TEST(YamlTest, HasLimits) {
+  std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 9; ++i) {
+    const std::string before = "*a" + std::to_string(i - 1);
+    bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + before;
+    for (int k = 0; k < 7; ++k) bomb += ", " + before;
+    bomb += "]\n";
+  }
+  EXPECT_THAT(yaml_error(bomb), HasSubstr("more than 200000 values, with those of aliases"));
+  EXPECT_THAT(yaml_error("a: " + std::string(70, '[') + std::string(70, ']')),
+              HasSubstr("more than 64 levels"));
+  EXPECT_THAT(yaml_error(std::string(2'000'000, 'a')), HasSubstr("longer than 1 MiB"));
+  EXPECT_FALSE(yaml_error("a: " + std::string(5000, '[')).empty());
+}
+
+std::string data(const std::string& file) {
+  return std::string(DOVETAIL_SOURCE_DIR) + "/tests/frameworks/data/yaml/" + file;
+}
+
+class YamlJobTest : public ::testing::Test {
+ protected:
+  YamlJobTest() { std::filesystem::create_directories(folder_); }
+  ~YamlJobTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string file(const std::string& name, const std::string& text) const {
+    const std::filesystem::path path = folder_ / name;
+    std::filesystem::create_directories(path.parent_path());
+    write_file(path.string(), text);
+    return path.string();
+  }
+  static std::string error(const std::string& text) {
+    return error_of([&] { static_cast<void>(load_job(text)); });
+  }
+  static std::string line(const std::string& text) { return jobs::to_string(load_job(text)); }
+  static std::vector<std::string> assumed(const std::string& text) {
+    std::vector<std::string> texts;
+    for (const jobs::Assumed& one : load_job(text).assumed) texts.push_back(to_string(one));
+    return texts;
+  }
+
+ private:
+  std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("dovetail_yaml_job." + std::to_string(::getpid()));
+};
+
+TEST_F(YamlJobTest, PublicFilesAreTheJobsOfLines) {
+  struct Said {
+    std::string file, behind, line;
+  };
+  const std::string asked = ":model=llama3_8b,seq=4096,mbs=1";
+  const std::vector<Said> all = {
+      // mixed_precision bf16 under FSDP: f32 shards, gathered and reduced in bf16.
+      {"accelerate_fsdp.yaml", asked,
+       "llama3_8b:dp_shard=2,seq=4096,mbs=1,reduce=bf16,kernels=transformers,zero=3,as=fsdp,sp=no"},
+      // DDP of 8 ranks on two machines, without mixed precision.
+      {"accelerate_multi_node.yaml", asked,
+       "llama3_8b:dp=8,seq=4096,mbs=1,dtype=f32,master=0,kernels=transformers,as=torch,sp=no"},
+      {"accelerate_tp_hsdp.yaml", asked,
+       "llama3_8b:dp=2,dp_shard=2,tp=2,sp=no,seq=4096,mbs=1,reduce=bf16,kernels=transformers,zero="
+       "3,"
+       "as=fsdp"},
+      // Weights are loaded in bf16 and stay so; states of 8 bits; 8 micro-batches.
+      {"axolotl_fft_8b.yaml", ":world=8",
+       "llama3_8b:dp=8,seq=8192,mbs=1,gbs=64,dtype=bf16,grads=bf16,reduce=bf16,master=0,states=2,"
+       "recompute=full,kernels=transformers,as=torch,sp=no"},
+      {"axolotl_qwen3_8b_fsdp_tp_cp.yaml", ":world=8",
+       "qwen3_8b:dp_shard=2,tp=2,sp=no,cp=2,exchange=ring,seq=8192,mbs=1,reduce=bf16,"
+       "kernels=transformers,zero=3,as=fsdp"},
+      // LoRA: the frozen weights are in bf16, adapters and their gradients in f32.
+      {"axolotl_lora_1b.yml", ":world=8",
+       "llama3.2_1b:dp=8,seq=2048,mbs=2,gbs=32,lora=16,states=2,recompute=full,"
+       "kernels=transformers,as=torch,sp=no"},
+      {"llamafactory_qwen3_full_sft.yaml", ":world=8",
+       "qwen3_4b:dp_shard=8,seq=2048,mbs=1,gbs=16,grads=bf16,reduce=bf16,recompute=full,"
+       "kernels=transformers,zero=3,overlap_grads=no,prefetch=0,bucket=12800KiB,as=deepspeed,sp="
+       "no"},
+      {"llamafactory_qwen3_lora_sft.yaml", ":world=8",
+       "qwen3_4b:dp=8,seq=2048,mbs=1,gbs=64,lora=8,recompute=full,kernels=transformers,as=torch,"
+       "sp=no"}};
+  for (const Said& one : all) {
+    const Job job = load_job(data(one.file) + one.behind);
+    const Job said = load_job(one.line);
+    EXPECT_EQ(jobs::to_string(jobs::in_effect(job)), jobs::to_string(jobs::in_effect(said)))
+        << one.file;
+  }
+}
+
+TEST_F(YamlJobTest, PublicFilesAreRefusedWithTheirTrueReason) {
+  EXPECT_THAT(error(data("axolotl_qlora.yml") + ":world=8"),
+              HasSubstr("axolotl_qlora.yml: adapter: other adapters than LoRA in whole weights"));
+  EXPECT_THAT(error(data("llamafactory_qwen3_lora_dpo.yaml") + ":world=8"),
+              HasSubstr("stage: other stages than pre-training and supervised fine-tuning"));
+  EXPECT_THAT(error(data("accelerate_fsdp.yaml")),
+              HasSubstr("model and batch are not in this file: say them behind, "
+                        ":model=llama3_8b,seq=4096,mbs=1"));
+  EXPECT_THAT(error(data("axolotl_fft_8b.yaml")),
+              HasSubstr("how many ranks there are is not in this file: say it behind, :world=64"));
+}
+
+constexpr const char* kFactory = R"(
+model_name_or_path: Qwen/Qwen3-8B
+stage: sft
+do_train: true
+finetuning_type: full
+cutoff_len: 4096
+per_device_train_batch_size: 1
+bf16: true
+)";
+constexpr const char* kZero2 = R"({
+  "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "train_batch_size": "auto",
+  "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}, "zero_optimization": {"stage": 2, "reduce_bucket_size": "auto"}
+})";
+
+TEST_F(YamlJobTest, EveryKeyThatIsNotUnderstoodIsSaid) {
+  const std::string base = file("base.yaml", kFactory) + ":world=8";
+  EXPECT_EQ(load_job(base).assumed.size(), 1);  // how long samples are
+  struct Key {
+    std::string text, message;
+  };
+  const std::vector<Key> refused = {
+      {"quantization_bit: 4", "quantization_bit: weights of few bits are not modelled"},
+      {"use_galore: true", "use_galore: GaLore is not modelled"},
+      {"finetuning_type_: lora", "not known to LLaMA-Factory"},
+      {"cutoff_length: 4096", "did you mean cutoff_len?"},
+      {"deepspeed: nowhere.json", "deepspeed: nowhere.json is not at hand"},
+      {"fp16: true", "bf16 and fp16: expected one of them"},
+      {"fsdp: [full_shard, offload]", "moving parameters to the host is not modelled"},
+      {"fsdp: full_chard", "fsdp: expected full_shard"},
+      {"tensor_model_parallel_size: 2", "of Megatron-Bridge or mcore_adapter"},
+      {"gradient_accumulation_steps: two", "expected a whole number"}};
+  for (const Key& key : refused) {
+    const std::string path = file("more.yaml", std::string(kFactory) + key.text + "\n");
+    EXPECT_THAT(error(path + ":world=8"), HasSubstr(key.message)) << key.text;
+  }
+  const std::vector<Key> counted = {
+      {"lora_dropout: 0.1", "lora_dropout 0.1: dropout is not modelled"},
+      {"neat_packing: true", "neat_packing true: attention within documents"},
+      {"optim: adafactor", "optim adafactor: counted as Adam"},
+      {"enable_liger_kernel: true", "enable_liger_kernel true: counted as kernels=fused"},
+      {"label_smoothing_factor: 0.1", "label_smoothing_factor 0.1: its sums"}};
+  for (const Key& key : counted) {
+    const std::string path = file("more.yaml", std::string(kFactory) + key.text + "\n");
+    EXPECT_THAT(assumed(path + ":world=8"), Contains(StartsWith(key.message))) << key.text;
+  }
+  for (const std::string idle : {"lora_dropout: 0.0", "quantization_bit:", "use_galore: no",
+                                 "learning_rate: 1e-5", "save_steps: 5", "adam_beta1: 0.8"}) {
+    const std::string path = file("more.yaml", std::string(kFactory) + idle + "\n");
+    EXPECT_EQ(line(path + ":world=8"), line(base)) << idle;
+    EXPECT_EQ(load_job(path + ":world=8").assumed, load_job(base).assumed) << idle;
+  }
+  const std::string unknown = file("own.yaml", std::string(kFactory) + "mine: 3\n");
+  EXPECT_THAT(assumed(unknown + ":world=8,unknown=ignored"), Contains("mine 3: not heeded"));
+}
+
+TEST_F(YamlJobTest, TrainerFillsWhatDeepSpeedCallsAuto) {
+  file("ds.json", kZero2);
+  const std::string steps = "gradient_accumulation_steps: 4\ndeepspeed: ds.json\n";
+  const std::string path = file("run/sft.yaml", std::string(kFactory) + steps);
+  // 8 ranks x 1 sample x 4 micro-batches; a bucket of 4096 x 4096 elements in bf16.
+  EXPECT_EQ(
+      line(path + ":world=8"),
+      line("qwen3_8b:dp=8,zero=2,seq=4096,mbs=1,gbs=32,grads=bf16,reduce=bf16,recompute=full,"
+           "bucket=32MiB,overlap_grads=no,overlap_params=no,kernels=transformers,as=deepspeed"));
+  EXPECT_EQ(load_job(path + ":world=8,mbs=2").batch.global, 64);
+  EXPECT_EQ(load_job(path + ":world=8,gbs=16").micro_batches(), 2);
+  // Values that are there have to be those of the trainer.
+  file("ds.json", R"({"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 2}})");
+  EXPECT_THAT(error(path + ":world=8"),
+              HasSubstr("ds.json: train_micro_batch_size_per_gpu: 2, and "));
+  file("ds.json", R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}})");
+  EXPECT_THAT(error(path + ":world=8"),
+              HasSubstr("zero_optimization.offload_optimizer.device: moving states to the host"));
+}
+
+TEST_F(YamlJobTest, WhatAFileIsStandsInIt) {
+  EXPECT_THAT(error(file("train.yaml", "a: 1\n")),
+              HasSubstr("none of the YAML that is understood: accelerate's has distributed_type"));
+  EXPECT_THAT(error(file("list.yaml", "- 1\n")), HasSubstr("expected keys and values"));
+  // accelerate also keeps its configuration as JSON.
+  const std::string json = file(
+      "default.json", R"({"compute_environment": "LOCAL_MACHINE", "distributed_type": "MULTI_GPU",
+        "num_processes": 8, "mixed_precision": "bf16"})");
+  EXPECT_EQ(
+      line(json + ":model=llama3_8b,seq=4096,mbs=1"),
+      line("llama3_8b:dp=8,seq=4096,mbs=1,autocast=bf16,master=0,states=8,kernels=transformers,"
+           "as=torch,sp=no"));
+  EXPECT_THAT(
+      error(file("sm.yaml", "compute_environment: AMAZON_SAGEMAKER\ndistributed_type: NO\n")),
+      HasSubstr("compute_environment: of SageMaker"));
+  EXPECT_THAT(error(file("a.yaml", "distributed_type: NO\nnum_process: 2\n") + ":model=gpt2,seq=64,mbs=1"),
+              HasSubstr("did you mean num_processes?"));
+  EXPECT_THAT(error(file("b.yaml", "distributed_type: NO\nmixed_precision: no\n") + ":model=gpt2"),
+              HasSubstr("mixed_precision: expected no, fp16, bf16 or fp8, found \"false\""));
+}
+
+TEST_F(YamlJobTest, ModelsAreKnownByTheirIdOrAConfig) {
+  const std::string front = "base_model: ";
+  const std::string rest = "\nmicro_batch_size: 1\nsequence_len: 2048\nbf16: true\n";
+  EXPECT_EQ(
+      load_job(file("x.yml", front + "meta-llama/Llama-3.1-8B" + rest) + ":world=8").model.name,
+      "llama3_8b");
+  EXPECT_THAT(error(file("x.yml", front + "me/mine-3B" + rest) + ":world=8"),
+              HasSubstr("base_model: me/mine-3B is not known here: say its shape behind, "
+                        ":model=config.json (mine-3B's own)"));
+  EXPECT_THAT(error(file("x.yml", front + "Qwen/Qwen2.5-VL-7B-Instruct" + rest) + ":world=8"),
+              HasSubstr("pictures or sound beside text are not modelled"));
+  EXPECT_EQ(load_job(file("x.yml", front + "me/mine-3B" + rest) + ":world=8,model=gpt2").model.name,
+            "gpt2");
+  file(
+      "me/mine-3B/config.json",
+      R"({"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128,
+           "num_attention_heads": 4, "vocab_size": 100})");
+  EXPECT_EQ(load_job(file("x.yml", front + "me/mine-3B" + rest) + ":world=8").model.layers, 2);
+}
+
+TEST_F(YamlJobTest, CommandsAndScriptsAreTheJobsOfTheirFiles) {
+  const std::string sft = file("sft.yaml", kFactory);
+  const std::string job = line(sft + ":world=16");
+  EXPECT_EQ(line(file("a.sh",
+                      "pip install x\nNNODES=2 NPROC_PER_NODE=8 FORCE_TORCHRUN=1 "
+                      "llamafactory-cli train sft.yaml\n")),
+            job);
+  EXPECT_EQ(line("NNODES=2 NPROC_PER_NODE=8 llamafactory-cli train " + sft), job);
+  EXPECT_EQ(line(sft + " --cutoff_len 2048:world=16"),
+            line("llamafactory-cli train " + sft + " cutoff_len=2048:world=16"));
+
+  const std::string flags =
+      " train.py --model_name_or_path Qwen/Qwen3-8B --per_device_train_batch_size 1 --bf16 True "
+      "--gradient_checkpointing --max_seq_length 4096 ";
+  const std::string own =
+      "qwen3_8b:dp_shard=8,zero=3,seq=4096,mbs=1,gbs=8,reduce=bf16,"
+      "recompute=full,kernels=transformers,as=fsdp";
+  file("fsdp.yaml",
+       "distributed_type: FSDP\nnum_processes: 4\nmixed_precision: bf16\n"
+       "fsdp_config: {fsdp_version: 2}\n");
+  EXPECT_EQ(
+      line(file("b.sh", "accelerate launch --config_file fsdp.yaml --num_processes 8" + flags)),
+      line(own + ",sp=no"));
+  file("ds.json", kZero2);
+  const std::string zero2 =
+      "qwen3_8b:dp=8,zero=2,seq=4096,mbs=1,gbs=8,grads=bf16,reduce=bf16,"
+      "recompute=full,bucket=32MiB,overlap_grads=no,overlap_params=no,"
+      "kernels=transformers,as=deepspeed";
+  for (const std::string start :
+       {"torchrun --nproc_per_node 4 --nnodes 2", "deepspeed --num_gpus 8",
+        "python -m torch.distributed.run --nproc-per-node=8"}) {
+    EXPECT_EQ(line(file("c.sh", start + flags + "--deepspeed ds.json\n")), line(zero2)) << start;
+  }
+  EXPECT_THAT(assumed(file("d.sh", "torchrun --nproc_per_node 8" + flags + "--my_own 3")),
+              Contains("my_own 3: not known to TrainingArguments: not heeded"));
+  EXPECT_THAT(error(file("e.sh", "llamafactory-cli train none.yaml")),
+              HasSubstr("none.yaml is not at hand"));
+  EXPECT_THAT(error("accelerate env"), HasSubstr("no command that trains"));
+  // A script of Megatron-LM stays one.
+  EXPECT_THAT(error(file("m.sh", "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2")),
+              HasSubstr("--hidden-size is missing"));
+}
+
+constexpr const char* kExperiment = R"(
+exp_name: ${PRIMUS_EXP_NAME:x}
+modules:
+  pre_trainer:
+    framework: megatron
+    config: pre_trainer.yaml
+    model: small.yaml
+    overrides:
+      micro_batch_size: 1
+      global_batch_size: 64
+      seq_length: 4096
+      tensor_model_parallel_size: ${TP:2}
+      recompute_granularity: full
+      recompute_method: null
+      enable_primus_turbo: true
+      use_turbo_attention: true
+)";
+
+TEST_F(YamlJobTest, PrimusIsReadWithItsPresets) {
+  const std::string config = "primus/configs/";
+  const std::string path = file("examples/megatron/small.yaml", kExperiment);
+  EXPECT_THAT(error(path + ":world=8"),
+              HasSubstr("modules.pre_trainer.config: pre_trainer.yaml is not at hand: expected "
+                        "primus/configs/modules/megatron beside this file or above it"));
+  file(config + "modules/megatron/pre_trainer.yaml",
+       "extends: [base.yaml]\noverlap_grad_reduce: true\nrecompute_method: uniform\n");
+  file(config + "modules/megatron/base.yaml",
+       "bf16: true\noverlap_grad_reduce: false\nuse_distributed_optimizer: true\nmicro_batch_size: "
+       "4\n");
+  file(config + "models/megatron/small.yaml",
+       "num_layers: 32\nhidden_size: 4096\nffn_hidden_size: 14336\nnum_attention_heads: 32\n"
+       "group_query_attention: true\nnum_query_groups: 8\nswiglu: true\nadd_bias_linear: false\n"
+       "normalization: RMSNorm\nuntie_embeddings_and_output_weights: "
+       "true\nposition_embedding_type: rope\n"
+       "hidden_dropout: 0.0\nattention_dropout: 0.0\nsequence_parallel: true\n"
+       "tokenizer_model: meta-llama/Llama-3.1-8B\n");
+  const std::string arguments =
+      "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+      "--group-query-attention --num-query-groups 8 --swiglu --disable-bias-linear --normalization "
+      "RMSNorm --untie-embeddings-and-output-weights --position-embedding-type rope "
+      "--hidden-dropout 0 "
+      "--attention-dropout 0 --sequence-parallel --vocab-size 128256 --bf16 --overlap-grad-reduce "
+      "--use-distributed-optimizer --micro-batch-size 1 --global-batch-size 64 --seq-length 4096 "
+      "--recompute-granularity full --tensor-model-parallel-size ";
+  EXPECT_EQ(line(path + ":world=8"), line(arguments + "2:world=8"));
+  EXPECT_EQ(line("TP=4 " + path + ":world=8"), line(arguments + "4:world=8"));
+  EXPECT_EQ(line(path + " --seq_length 8192:world=8"),
+            line(arguments + "2 --seq-length 8192:world=8"));
+  EXPECT_THAT(
+      assumed(path + ":world=8"),
+      Contains("use_turbo_attention true: kernels are counted as those of Transformer Engine"));
+  EXPECT_THAT(
+      error(file("y.yaml", "modules: {pre_trainer: {framework: maxtext, config: a, model: b}}")),
+      HasSubstr("modules.pre_trainer.framework: maxtext is not read"));
+}
+
+TEST_F(YamlJobTest, PrimusOfTorchtitanIsItsToml) {
+  file("primus/configs/modules/torchtitan/pre_trainer.yaml",
+       "training: {local_batch_size: 8}\nactivation_checkpoint: {mode: none}\ntrainable: false\n"
+       "compile: {enable: true}\n");
+  file("primus/configs/models/torchtitan/llama3.1_8B.yaml",
+       "model: {name: llama3, flavor: 8B, converters: [primus_turbo, quantize.linear.float8]}\n");
+  const std::string path = file("x.yaml", R"(
+modules:
+  pre_trainer:
+    framework: torchtitan
+    config: pre_trainer.yaml
+    model: llama3.1_8B.yaml
+    overrides:
+      training: {seq_len: 8192, local_batch_size: 2, mock_data: true}
+      primus_turbo: {enable_primus_turbo: true}
+)");
+  const std::string toml = file("x.toml", R"(
+[model]
+name = "llama3"
+flavor = "8B"
+converters = ["float8"]
+[training]
+seq_len = 8192
+local_batch_size = 2
+[activation_checkpoint]
+mode = "none"
+[compile]
+enable = true
+)");
+  EXPECT_EQ(line(path + ":world=8"), line(toml + ":world=8"));
+  EXPECT_THAT(load_job(path + ":world=8").assumed, IsEmpty());
+}
+
+#endif
+
+}  // namespace
+}  // namespace dovetail::frameworks
