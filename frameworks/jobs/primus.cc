@@ -5,6 +5,7 @@
 //   modules.NAME.config, .model    files of primus/configs/{modules,models}/FRAMEWORK, which are read where they are at hand: beside the
 //                                  experiment or in a folder above it; those that they extend come first
 //   overrides                      go before both
+//   without .config                what Primus exported: the module holds all its keys
 //   ${NAME:other}                  other, unless NAME stands before the file
 //   vocab_size                     where it is absent, that of the model that tokenizer_model names
 //
@@ -38,8 +39,12 @@ class PrimusReader {
     }
     const std::string config = value_of_key(text, front + "config");
     const std::string model = value_of_key(text, front + "model");
-    merge(preset("modules", framework, front + "config", config));
-    if (!model.empty()) merge(model_preset(framework, front + "model", model));
+    if (config.empty()) {
+      merge(flattened(text, front));
+    } else {
+      merge(preset("modules", framework, front + "config", config));
+      if (!model.empty()) merge(model_preset(framework, front + "model", model));
+    }
     merge(section(text, front + "overrides."));
     replace(keys_, std::exchange(flags_, {}));
     return framework == "megatron" ? megatron() : torchtitan();
@@ -78,6 +83,16 @@ class PrimusReader {
       if (name.starts_with(front)) part.nulls.push_back(name.substr(front.size()));
     }
     return part;
+  }
+
+  // A module that Primus exported holds its keys itself.
+  static Flat flattened(const Flat& text, const std::string& front) {
+    Flat all = section(text, front);
+    std::erase_if(all.options, [](const OptionText& one) {
+      return one.name == "framework" || one.name == "model" || one.name == "name" ||
+             one.name.starts_with("overrides.");
+    });
+    return all;
   }
 
   // "${NAME:other}" and "${NAME}" in values.
@@ -133,12 +148,12 @@ class PrimusReader {
 
   Flat preset(const std::string& kind, const std::string& framework, const std::string& key,
               const std::string& name) {
-    const std::string path = name.empty() ? "" : path_of(kind, framework, name);
+    const std::string path = path_of(kind, framework, name);
     if (!path.empty()) return with_extended(path, 0);
     const bool is_model = kind == "models";
-    throw InputError(file_ + ": " + key + ": " + (name.empty() ? "missing" : name) +
-                     (name.empty() ? "" : " is not at hand") + ": expected primus/configs/" + kind +
-                     "/" + framework + " beside this file or above it" +
+    throw InputError(file_ + ": " + key + ": " + name +
+                     " is not at hand: expected primus/configs/" + kind + "/" + framework +
+                     " beside this file or above it" +
                      (is_model ? "; or say :model=NAME behind the file" : ""));
   }
 

@@ -256,8 +256,9 @@ TEST_F(YamlJobTest, WhatAFileIsStandsInIt) {
   EXPECT_THAT(
       error(file("sm.yaml", "compute_environment: AMAZON_SAGEMAKER\ndistributed_type: NO\n")),
       HasSubstr("compute_environment: of SageMaker"));
-  EXPECT_THAT(error(file("a.yaml", "distributed_type: NO\nnum_process: 2\n") + ":model=gpt2,seq=64,mbs=1"),
-              HasSubstr("did you mean num_processes?"));
+  EXPECT_THAT(
+      error(file("a.yaml", "distributed_type: NO\nnum_process: 2\n") + ":model=gpt2,seq=64,mbs=1"),
+      HasSubstr("did you mean num_processes?"));
   EXPECT_THAT(error(file("b.yaml", "distributed_type: NO\nmixed_precision: no\n") + ":model=gpt2"),
               HasSubstr("mixed_precision: expected no, fp16, bf16 or fp8, found \"false\""));
 }

@@ -5,6 +5,7 @@
 
 #include "base/attempt.h"
 #include "base/error.h"
+#include "base/json.h"
 #include "base/json_reader.h"
 #include "calibrate/logs/cluster_of.h"
 #include "calibrate/logs/flight_recorder.h"
@@ -14,8 +15,11 @@
 #include "cli/plain_groups.h"
 #include "frameworks/framework.h"
 #include "frameworks/jobs/flat_json.h"
+#include "frameworks/jobs/launch.h"
 #include "frameworks/jobs/readers.h"
 #include "frameworks/jobs/toml.h"
+#include "frameworks/jobs/trainer.h"
+#include "frameworks/jobs/yaml.h"
 #include "models/clusters/cluster.h"
 #include "models/networks/zoo.h"
 #include "models/workloads/profile.h"
@@ -250,6 +254,43 @@ void read_deepspeed(std::string_view text) {
   use(frameworks::read_deepspeed(options, behind));
 }
 
+#ifdef DOVETAIL_YAML
+// Whose file it is it says itself; what it does not say of the batch stands behind it.
+template <jobs::Job (*Read)(const std::string&, const frameworks::Flat&, const frameworks::Behind&)>
+void read_yaml_job(std::string_view text) {
+  const frameworks::Flat keys = frameworks::flat(frameworks::read_yaml("f", std::string(text)));
+  frameworks::Behind behind = kBehind;
+  behind.model = "llama3_8b";
+  behind.list = "seq=1024,mbs=1";
+  use(Read("f", keys, behind));
+}
+
+jobs::Job as_axolotl(const std::string& file, const frameworks::Flat& keys,
+                     const frameworks::Behind& said) {
+  return frameworks::read_axolotl(file, keys, said);
+}
+jobs::Job as_llamafactory(const std::string& file, const frameworks::Flat& keys,
+                          const frameworks::Behind& said) {
+  return frameworks::read_llamafactory(file, keys, said);
+}
+// Presets that it names are not there.
+jobs::Job as_primus(const std::string& file, const frameworks::Flat& keys,
+                    const frameworks::Behind& said) {
+  return frameworks::read_primus(file, keys, said);
+}
+
+void read_yaml(std::string_view text) {
+  static_cast<void>(frameworks::read_yaml("f", std::string(text)));
+}
+#endif
+
+void read_launch(std::string_view text) {
+  frameworks::Behind behind = kBehind;
+  behind.model = "llama3_8b";
+  behind.list = "seq=1024,mbs=1";
+  if (auto job = frameworks::read_launch(frameworks::read_script("f", text), behind)) use(*job);
+}
+
 // What is cut out of a line of evaluate is what a reader of JSON finds there.
 void read_evaluate_groups(std::string_view text) {
   const std::optional<cli::PlainGroups> found = cli::plain_groups_in(text);
@@ -290,6 +331,14 @@ constexpr std::array kReaders = {
     FuzzedReader{"torchtitan", read_torchtitan},
     FuzzedReader{"megatron", read_megatron},
     FuzzedReader{"deepspeed", read_deepspeed},
+#ifdef DOVETAIL_YAML
+    FuzzedReader{"accelerate", read_yaml_job<frameworks::read_accelerate>},
+    FuzzedReader{"axolotl", read_yaml_job<as_axolotl>},
+    FuzzedReader{"llamafactory", read_yaml_job<as_llamafactory>},
+    FuzzedReader{"primus", read_yaml_job<as_primus>},
+    FuzzedReader{"yaml", read_yaml},
+#endif
+    FuzzedReader{"launch", read_launch},
     FuzzedReader{"evaluate-groups", read_evaluate_groups},
     FuzzedReader{"guess", guess},
 };
