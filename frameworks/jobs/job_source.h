@@ -6,6 +6,8 @@
 //   "--num-layers 80 --hidden-size 8192 ...:world=64"       Megatron-LM
 //   train.sh     train.sh --micro-batch-size 2              a script that starts Megatron-LM
 //   ds_config.json:model=llama3_8b,world=64,seq=8192        DeepSpeed
+//   fsdp.yaml:model=llama3_8b,seq=4096,mbs=1            accelerate; also axolotl's, LLaMA-Factory's and Primus's YAML
+//   "torchrun --nproc_per_node 8 train.py --bf16 ..."   a command that starts transformers' Trainer (launch.h), or a script of it
 //
 // After each there may be a colon and keys of models/networks/text.h, which go before what the file says, and `world=`, the number of
 // ranks: what the other degrees leave of it is dp, or dp_shard where that is asked for (zero=3 without dp_shard=, or
