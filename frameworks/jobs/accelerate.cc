@@ -54,6 +54,7 @@ class AccelerateReader {
   AccelerateReader(Options& options, const Behind& said) : options_(options), said_(said) {}
 
   void fill(Training& t) {
+    t.is_launched = true;
     options_.refuse(KeyTable::accelerate());
     const Kind kind = this->kind();
     t.world = options_.degree("num_processes", kind == Kind::Plain ? 1 : 0, -1);
@@ -116,6 +117,8 @@ class AccelerateReader {
     if (kind == "fp16") t.narrow = DType::F16;
     if (kind == "bf16" || kind == "fp8") t.narrow = DType::BF16;
     t.is_fp8 = kind == "fp8";
+    if (t.is_fp8)
+      t.assume("mixed_precision", kind, "products of layers are counted in fp8, all else in bf16");
   }
 
   // parallelism_config, of version 2 of FSDP.

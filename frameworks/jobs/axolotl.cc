@@ -3,7 +3,8 @@
 // Read in axolotl (commit 067b021c): utils/schemas/*.py, utils/config/__init__.py, loaders/model.py, core/builders/base.py,
 // utils/trainer.py.
 //
-//   bf16: true, full, auto        weights are loaded in bf16 ("auto" is that on any GPU that has it); DDP trains them so, FSDP raises them
+//   bf16: true, full, auto, or absent
+//                                 weights are loaded in bf16 ("auto" is that on any GPU that has it); DDP trains them so, FSDP raises them
 //   batch_size                    micro_batch_size x gradient_accumulation_steps, of which it may stand in the second's place
 //   fsdp, fsdp_config             version 1 unless fsdp_version says 2; dp_shard_size and its like lay out version 2
 //   context_parallel_size         a ring (ring-flash-attn)
@@ -38,6 +39,7 @@ class AxolotlReader {
     engine();
     kernels();
     if (options_.has("adapter")) adapters();
+    note_engine(t_, options_);
     jobs::Job job = train(std::move(t_), said_);
     take_rest(job, options_, keys, said_);
     return job;
@@ -69,8 +71,9 @@ class AxolotlReader {
   }
 
   void types() {
-    const bool is_bf16 = says_yes("bf16") || says_yes("bfloat16");
     const bool is_half = says_yes("fp16") || says_yes("float16");
+    const bool is_auto = options_.text("bf16", "false") == "auto";
+    const bool is_bf16 = is_auto ? !is_half : says_yes("bf16") || says_yes("bfloat16");
     if (is_bf16) {
       t_.narrow = DType::BF16;
     } else if (is_half) {
@@ -139,7 +142,10 @@ class AxolotlReader {
   void adapters() {
     const bool is_linear = options_.flag("lora_target_linear", false);
     const std::string modules = options_.text("lora_target_modules", "");
-    set_lora(t_, options_.degree("lora_r", 8), "lora_target_modules", is_linear ? "all" : modules);
+    set_lora(t_, options_.degree("lora_r", 8), "lora_target_modules",
+             is_linear         ? "all"
+             : modules.empty() ? "q_proj,v_proj"  // PEFT's own
+                               : modules);
   }
 
   Options& options_;
@@ -155,6 +161,10 @@ jobs::Job read_axolotl(const std::string& file, const Flat& text, const Behind& 
   std::vector<OptionText> keys = text.options;
   for (OptionText& option : keys) {
     if (option.name.starts_with(kFront)) option.name.erase(kFront.size() - 5, 5);
+  }
+  // A key without a value is none; one that is not there is what its schema has.
+  for (const std::string_view key : {"bf16", "tf32"}) {
+    if (!text.has(key)) keys.push_back({.name = std::string(key), .value = "auto"});
   }
   Options options(file, std::move(keys));
   options.rename(KeyTable::axolotl());

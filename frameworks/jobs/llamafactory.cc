@@ -62,6 +62,7 @@ jobs::Job read_llamafactory(const std::string& file, const Flat& text, const Beh
     t.kernels = jobs::Kernels::Fused;
     t.assume("enable_liger_kernel", "true", "counted as kernels=fused, with whole logits");
   }
+  note_engine(t, options);
   jobs::Job job = train(std::move(training), said);
   take_rest(job, options, keys, said);
   return job;
@@ -86,7 +87,7 @@ jobs::Job read_trainer(const std::string& file, const Flat& text, const Behind& 
   t.flash = attention != "eager";
   if (options.flag("use_peft", false)) {
     set_lora(t, options.degree("lora_r", 16), "lora_target_modules",
-             options.text("lora_target_modules", ""));
+             options.text("lora_target_modules", "q_proj,v_proj"));  // PEFT's own
   }
   const std::string type = options.text("torch_dtype", options.text("dtype", ""));
   t.is_held_narrow = t.narrow && is_one_of(type, "bfloat16|float16|auto");

@@ -29,7 +29,8 @@ struct Training {
 
   jobs::Model model;
   Engine engine = Engine::Ddp;
-  std::int64_t world = 0;  // 0: not said
+  bool is_launched = false;  // by accelerate, whose file was read
+  std::int64_t world = 0;    // 0: not said
   std::int64_t nodes = 1;
   std::int64_t micro = 0,
                steps = 1;  // samples of a micro-batch, micro-batches of a step; 0: not said
@@ -90,6 +91,9 @@ void set_deepspeed(Training& training, Options& options, std::string_view key);
 // Adapters of a rank, and which layers they stand beside of PEFT's target_modules.
 void set_lora(Training& training, std::int64_t rank, std::string_view key,
               std::string_view targets);
+
+// A file that names neither DeepSpeed nor FSDP is DDP, unless accelerate's own file, which is not at hand, says otherwise.
+void note_engine(Training& training, const Options& options);
 
 // A file that another one names: as it is, beside that one, or in a folder above it. "" where it is none of these.
 std::string file_named(const std::string& path, const std::string& in);

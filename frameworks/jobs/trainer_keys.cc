@@ -127,6 +127,13 @@ void set_fsdp(Training& training, Options& options, const std::string& front) {
     training.assume(front + "backward_prefetch", ahead, "counted as BACKWARD_PRE");
 }
 
+void note_engine(Training& training, const Options& options) {
+  if (training.engine != Training::Engine::Ddp || training.is_launched) return;
+  training.notes.push_back(options.file() +
+                           " names neither deepspeed nor fsdp: DDP; where accelerate launch starts "
+                           "it with a file of its own, say that command");
+}
+
 void set_lora(Training& training, std::int64_t rank, std::string_view key,
               std::string_view targets) {
   training.lora = rank;

@@ -283,6 +283,21 @@ TEST_F(YamlJobTest, ModelsAreKnownByTheirIdOrAConfig) {
   EXPECT_EQ(load_job(file("x.yml", front + "me/mine-3B" + rest) + ":world=8").model.layers, 2);
 }
 
+TEST_F(YamlJobTest, AxolotlTakesBf16WhereNothingIsSaid) {
+  const std::string front = "base_model: Qwen/Qwen3-8B\nmicro_batch_size: 1\nsequence_len: 2048\n";
+  const auto dtype = [&](const std::string& text) {
+    return load_job(file("x.yml", front + text) + ":world=8").precision.compute;
+  };
+  EXPECT_EQ(dtype(""), schedule::DType::BF16);
+  EXPECT_EQ(dtype("bf16: auto\nfp16: true\n"), schedule::DType::F16);
+  EXPECT_EQ(dtype("bf16:\n"), schedule::DType::F32);
+  EXPECT_EQ(dtype("bf16: off\n"), schedule::DType::F32);
+  // Adapters of PEFT stand beside queries and values where nobody says more.
+  const std::string lora = file("x.yml", front + "adapter: lora\n") + ":world=8";
+  EXPECT_EQ(load_job(lora).lora_on, jobs::LoraTargets::Attention);
+  EXPECT_THAT(assumed(lora), Contains(StartsWith("lora_target_modules q_proj,v_proj: counted as")));
+}
+
 TEST_F(YamlJobTest, CommandsAndScriptsAreTheJobsOfTheirFiles) {
   const std::string sft = file("sft.yaml", kFactory);
   const std::string job = line(sft + ":world=16");
