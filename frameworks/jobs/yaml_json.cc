@@ -145,7 +145,11 @@ class YamlEvents : public YAML::EventHandler {
 
   [[nodiscard]] json take() { return std::move(root_); }
 
-  [[noreturn]] void fail(const YAML::Mark& mark, const std::string& message) const {
+  // In one line, whatever stands in the file.
+  [[noreturn]] void fail(const YAML::Mark& mark, std::string message) const {
+    for (char& c : message) {
+      if (static_cast<unsigned char>(c) < ' ') c = ' ';
+    }
     throw InputError(file_ + ":" + std::to_string(mark.line + 1) + ":" +
                      std::to_string(mark.column + 1) + ": " + message);
   }

@@ -67,6 +67,17 @@ TEST(YamlTest, SaysWhereItIsWrong) {
             "f.yaml:1:9: expected a mapping, or a list of them, behind <<");
 }
 
+// Found by a fuzzer: the parser names the letter that it does not know.
+TEST(YamlTest, SaysItInOneLine) {
+  for (const std::string text :
+       {"a: \"x\\\r\n\"", "? \"a\\nb\"\n: 1\n? \"a\\nb\"\n: 2", "a: \"\\\x01\""}) {
+    const std::string message = yaml_error(text);
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    EXPECT_EQ(message.find('\x01'), std::string::npos) << message;
+  }
+  EXPECT_EQ(yaml_error("\"a\\nb\": 1\n\"a\\nb\": 2"), "f.yaml:2:1: the key a b is there twice");
+}
+
 TEST(YamlTest, HasLimits) {
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 9; ++i) {
