@@ -18,6 +18,7 @@
 #include "models/networks/adapters.h"
 #include "models/networks/groups.h"
 #include "models/networks/layer_work.h"
+#include "models/networks/memory.h"
 #include "models/networks/tensors.h"
 #include "models/networks/text.h"
 #include "schedule/visit.h"
@@ -509,17 +510,17 @@ std::vector<std::string> notes_on(const Job& job) {
   if (job.precision.products != schedule::Operands::Own &&
       job.precision.products != schedule::Operands::Tf32) {
     const std::string products(to_string(job.precision.products));
-    notes.push_back(
-        "products=" + products +
-        ": of layers' products with weights; activations are kept and parameters gathered in " +
-        dtype);
+    notes.push_back("products=" + products + ": of layers' products with weights; " +
+                    (memory_rules(job).narrow_inputs
+                         ? "what goes into them is kept so, parameters are"
+                         : "activations are kept and parameters") +
+                    " gathered in " + dtype);
   }
   if (job.precision.product() == schedule::DType::F32 &&
       job.precision.products == schedule::Operands::Own) {
     notes.emplace_back(
         "dtype=f32: products do not use tensor cores, as PyTorch has it by itself; products=tf32 "
-        "where "
-        "torch.set_float32_matmul_precision(\"high\") was called");
+        "where torch.set_float32_matmul_precision(\"high\") was called");
   }
   if (job.precision.autocast == Autocast::F16)
     notes.emplace_back(
