@@ -1,17 +1,21 @@
 // NVIDIA's published performance of NeMo Megatron-Bridge on H100 and GB200: times only.
 //
 // docs/performance-summary*.md of NVIDIA-NeMo/Megatron-Bridge at 067f987. Its columns are Megatron's degrees; with
-// `FSDP` that many ranks share each replica, else the optimizer is distributed. What its recipes recompute
-// is not published and not assumed. NVFP4 and fine-tuning of all weights are not priced.
+// `FSDP` that many ranks share each replica, else the optimizer is distributed. What its recipes set besides stands in
+// megatron_bridge_recipes.csv: of v0.2.1 to v0.4.2 scripts/performance/configs, of v0.6.0 src/megatron/bridge/perf_recipes, by the
+// container that a version belongs to. NVFP4 and fine-tuning of all weights are not priced.
 //
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "answers/validation/table.h"
 #include "answers/validation/yardstick.h"
 #include "base/error.h"
+#include "models/networks/text.h"
 
 namespace dovetail::yardsticks {
 namespace {
@@ -41,7 +45,28 @@ std::string reason_against(const TableRow& table, const std::string& known) {
   return {};
 }
 
-Row megatron_bridge_row(const TableRow& table) {
+// Whether "26.02|26.04" names it; "*" names all.
+bool names(const std::string& list, const std::string& one) {
+  return list == "*" || ("|" + list + "|").find("|" + one + "|") != std::string::npos;
+}
+
+// Of all recipes that are this row's, in the order of the file.
+void follow(const std::vector<TableRow>& recipes, const TableRow& table, jobs::Job& job) {
+  for (const TableRow& recipe : recipes) {
+    const std::string model = table.text("model");
+    const std::string precision = table.text("precision");
+    if (!names(recipe.text("containers"), table.text("container")) ||
+        !names(recipe.text("model"), model.substr(0, model.find(" ("))) ||
+        !names(recipe.text("system"), table.text("system")) ||
+        !names(recipe.text("precision"), precision.substr(0, precision.find(" ("))))
+      continue;
+    std::string options = recipe.text("options");
+    std::ranges::replace(options, ';', ',');
+    jobs::set_options(job, options, recipe.where());
+  }
+}
+
+Row megatron_bridge_row(const TableRow& table, const std::vector<TableRow>& recipes) {
   Row row{.name = table.where(), .device = table.text("system")};
   row.step = from_us(table.number("step_ms") * 1e3);
   const std::string known = known_name(table.text("model"));
@@ -78,10 +103,10 @@ Row megatron_bridge_row(const TableRow& table) {
     job.precision.products =
         precision == "NVFP4" ? schedule::Operands::Fp4 : schedule::Operands::Fp8;
   }
-  if (known.starts_with("llama3_")) {  // scripts/performance/configs/llama of its recipes
-    job.precision.gradient = job.precision.reduce = schedule::DType::BF16;
-    job.async_tp = layout.tp > 1 && precision != "NVFP4";
-  }
+  job.precision.gradient = job.precision.reduce = schedule::DType::BF16;
+  job.loss = jobs::Loss::Fused;
+  job.async_tp = known.starts_with("llama3_") && layout.tp > 1 && precision != "NVFP4";
+  follow(recipes, table, job);
   row.group = known + (is_lora ? " LoRA " : " ") + precision + " on " + std::to_string(gpus) +
               " of " + row.device;
   set_job(row, std::move(job));
@@ -92,8 +117,9 @@ Row megatron_bridge_row(const TableRow& table) {
 
 Yardstick megatron_bridge(const std::string& folder) {
   Yardstick yardstick{.name = "megatron-bridge"};
+  const std::vector<TableRow> recipes = read_table(folder + "/megatron_bridge_recipes.csv");
   for (const TableRow& table : read_table(folder + "/megatron_bridge.csv")) {
-    yardstick.rows.push_back(megatron_bridge_row(table));
+    yardstick.rows.push_back(megatron_bridge_row(table, recipes));
   }
   return yardstick;
 }

@@ -82,7 +82,7 @@ Row simumax_row(const TableRow& table) {
       .sequence = setting("seq", 4096), .micro = 1, .global = table.count("mbc") * job.layout.dp};
   job.zero = job.layout.dp * job.layout.cp > 1 ? jobs::Zero::Optimizer : jobs::Zero::Nothing;
   row.rules = memory_rules(job);
-  row.rules.fused_loss = table.text("case").ends_with("_cef");
+  if (table.text("case").ends_with("_cef")) job.loss = jobs::Loss::Fused;
   set_job(row, std::move(job));
   return row;
 }

@@ -127,6 +127,10 @@ class AxolotlReader {
     t_.flash = !is_eager;
     if (says_yes("torch_compile") && !options_.is("torch_compile", "auto"))
       t_.kernels = jobs::Kernels::Fused;
+    for (const std::string_view key :
+         {"liger_fused_linear_cross_entropy", "cut_cross_entropy", "chunked_cross_entropy"}) {
+      if (options_.flag(key, false)) t_.loss = jobs::Loss::Chunked;
+    }
     const std::string plugins = options_.text("plugins", "");
     const bool has_liger = plugins.find("liger") != std::string::npos;
     bool uses_liger = false;

@@ -60,7 +60,8 @@ jobs::Job read_llamafactory(const std::string& file, const Flat& text, const Beh
   if (options.flag("use_muon", false)) t.optimizer = jobs::Optimizer::Muon;
   if (options.flag("enable_liger_kernel", false)) {
     t.kernels = jobs::Kernels::Fused;
-    t.assume("enable_liger_kernel", "true", "counted as kernels=fused, with whole logits");
+    t.loss = jobs::Loss::Chunked;
+    t.assume("enable_liger_kernel", "true", "counted as kernels=fused");
   }
   note_engine(t, options);
   jobs::Job job = train(std::move(training), said);

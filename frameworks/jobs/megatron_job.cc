@@ -475,6 +475,8 @@ class MegatronReader {
     if (options_.text("--main-params-dtype", "fp32") == "fp16") p.master_bytes = 2;
     p.state_bytes = kMegatronFirst.read(options_, 4) + kMegatronSecond.read(options_, 4);
     if (options_.has("--fp8-format")) p.products = schedule::Operands::Fp8;
+    const bool is_engine = options_.text(kMegatronLoss, "native") == "te";
+    if (options_.has("--cross-entropy-loss-fusion") && is_engine) job_.loss = jobs::Loss::Fused;
     p.scaling = kMegatronScaling.read(options_, jobs::Scaling::Delayed);
     if (options_.has("--fp4-format")) p.products = schedule::Operands::Fp4;
     const std::int64_t bucket = options_.whole("--ddp-bucket-size", 0);

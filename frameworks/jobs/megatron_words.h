@@ -26,6 +26,7 @@ inline constexpr Choice<jobs::ContextExchange, 4> kMegatronExchange{
       {"allgather", jobs::ContextExchange::AllGather},
       {"a2a", jobs::ContextExchange::AllGather},
       {"a2a+p2p", jobs::ContextExchange::Ring}}}};
+inline constexpr std::string_view kMegatronLoss = "--cross-entropy-fusion-impl";
 inline constexpr std::string_view kMegatronDispatcher = "--moe-token-dispatcher-type";
 inline constexpr Choice<jobs::Dispatch, 2> kMegatronFlex{
     "--moe-flex-dispatcher-backend",

@@ -45,6 +45,7 @@ class Trainer {
     job.recompute = t_.recomputes ? jobs::Recompute::Full : jobs::Recompute::None;
     job.flash = t_.flash;
     job.kernels = t_.kernels;
+    job.loss = t_.loss;
     job.lora = t_.lora;
     job.lora_on = t_.lora_on;
     job.updates = t_.updates;

@@ -46,6 +46,7 @@ struct Training {
   bool recomputes = false;
   bool flash = true;
   jobs::Kernels kernels = jobs::Kernels::Transformers;
+  jobs::Loss loss = jobs::Loss::Whole;
   std::int64_t lora = 0;
   jobs::LoraTargets lora_on = jobs::LoraTargets::AllLinear;
 

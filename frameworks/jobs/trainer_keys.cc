@@ -211,7 +211,8 @@ void set_trainer(Training& training, Options& options) {
   if (options.flag("torch_compile", false)) training.kernels = jobs::Kernels::Fused;
   if (options.flag("use_liger_kernel", false)) {
     training.kernels = jobs::Kernels::Fused;
-    training.assume("use_liger_kernel", "true", "counted as kernels=fused, with whole logits");
+    training.loss = jobs::Loss::Chunked;
+    training.assume("use_liger_kernel", "true", "counted as kernels=fused");
   }
   training.bucket_bytes = options.degree("ddp_bucket_cap_mb", 0, 0) << 20;
   set_deepspeed(training, options, "deepspeed");

@@ -145,7 +145,7 @@ class DeepSpeedWriter {
     for (const jobs::Difference& one : jobs::differences(job_, {.model = job_.model})) {
       for (const std::string_view key :
            {"recompute", "recompute_layers", "recompute_modules", "lora", "lora_on", "flash",
-            "imbalance", "etp", "products", "kernels", "updates"}) {
+            "imbalance", "etp", "products", "scaling", "loss", "dispatch", "kernels", "updates"}) {
         if (one.key == key) list += "," + one.key + "=" + one.here;
       }
     }
@@ -179,7 +179,6 @@ JobWriter deepspeed_writer() {
           .unsaid = {{"dp", "shards and replicas are one group where parameters are whole"},
                      {"dp_shard", "shards and replicas are one group where parameters are whole"},
                      {"recompute_modules", "what is computed again is the model's code"},
-                     {"scaling", "its products are of the type of compute"},
                      {"sp", "AutoTP has no sequence parallelism"},
                      {"zero", "a rank that is alone has nothing to divide"},
                      {"wrap", "a rank that is alone has nobody to reduce with"},

@@ -305,6 +305,10 @@ class MegatronWriter {
   void precision() {
     const jobs::Precision& p = job_.precision;
     const DType kept = gradient();
+    if (job_.loss == jobs::Loss::Fused) {
+      script_.say("--cross-entropy-loss-fusion");
+      script_.say(kMegatronLoss, "te");
+    }
     if (p.compute == DType::BF16) script_.say("--bf16");
     if (p.compute == DType::F16) script_.say("--fp16");
     if (p.compute == DType::BF16 && kept == DType::BF16) script_.say("--grad-reduce-in-bf16");
@@ -429,6 +433,7 @@ JobWriter megatron_writer() {
                  {"states",
                   "moments are f32, or of two given types with the distributed "
                   "optimizer"},
+                 {"loss", "its logits are whole, in place with Transformer Engine's loss"},
                  {"scaling", "--fp4-format has a scale for each block"},
                  {"products", "no argument has f32 multiplied in TF32"},
                  {"updates", "Transformer Engine's FusedAdam updates"},

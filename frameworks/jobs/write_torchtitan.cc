@@ -236,6 +236,7 @@ JobWriter torchtitan_writer() {
           .writes = "a job as TOML",
           .paste = "CONFIG_FILE=FILE ./run_train.sh",
           .unsaid = {{"products", "it has products of fp8 or of the training type"},
+                     {"loss", "its logits are whole"},
                      {"scaling", "its own casts are compiled into what stands before them"},
                      {"sp", "its tensor parallelism is with sequence parallelism"},
                      {"etp", "without ep= experts are not cut"},

@@ -143,6 +143,12 @@ constexpr auto words_of(LoraTargets) { return words("attention", "all-linear"); 
 enum class Dispatch { AllToAll, DeepEp, HybridEp };
 constexpr auto words_of(Dispatch) { return words("all-to-all", "deepep", "hybridep"); }
 
+// What of the logits there is at once. Whole: they, their logarithm's and their gradient's copies in f32. Fused: they, turned into their
+// gradient in place (Transformer Engine's cross entropy). Chunked: a chunk of rows, never wider than what goes into the output layer
+// (Liger's fused linear cross entropy: rows / ceil(vocabulary / width)).
+enum class Loss { Whole, Fused, Chunked };
+constexpr auto words_of(Loss) { return words("whole", "fused", "chunked"); }
+
 // Whose ways a job follows where its other keys leave them open: what memory is kept beside (memory.h), buckets that
 // nobody sized (decisions.h), how products of experts run. Any: nobody's; what is sharded is so as FSDP2 does it.
 enum class RunBy { Any, Torch, Fsdp, Megatron, Deepspeed };
@@ -190,6 +196,7 @@ struct Job {
   double expert_imbalance = 1;  // tokens of the busiest rank against the mean
   bool flash = true;            // attention in one kernel that keeps no scores
   Kernels kernels = Kernels::Fused;
+  Loss loss = Loss::Whole;
   bool graph = false;  // the whole step is one CUDA graph: its host issues nothing
   Wrap wrap = Wrap::Auto;
   RunBy as = RunBy::Any;  // of a job in a framework's words that framework

@@ -393,8 +393,10 @@ class Counter {
         job_.model.patches ? job_.model.patches->classes : job_.model.vocabulary;
     // Written out: the logarithm of the softmax, the gradient of one word a row, and that of the logits, all in f32.
     const double written_out = is_written_out() ? 12 : product() + 8;
-    const double per_word = rules_.fused_loss ? product() : written_out;
-    return rounded(per_word * tokens_ * as_double(words) / as_double(job_.layout.tp));
+    const double per_word = job_.loss == Loss::Fused ? product() : written_out;
+    const double chunks =
+        job_.loss == Loss::Chunked ? std::ceil(as_double(words) / as_double(job_.model.width)) : 1;
+    return rounded(per_word * tokens_ / chunks * as_double(words) / as_double(job_.layout.tp));
   }
 
   double largest_block(const StageBlocks& blocks) const {

@@ -57,7 +57,6 @@ struct MemoryRules {
   // What experts give is weighed between their products (Megatron-Core's moe/experts.py), so that nothing reads it in backward.
   bool weighs_within = false;
   bool narrow_inputs = false;  // what goes into narrow products is kept as it is multiplied
-  bool fused_loss = false;     // the loss turns logits into their gradient in place
   // Zero 2, 3 in a pipeline: sums are whole, in the type in which they travel, until the last micro-batch
   // (FSDP2 under torch.distributed.pipelining, which sets no gradient sync until then).
   bool whole_sums = false;

@@ -245,6 +245,7 @@ const std::vector<Key>& keys() {
       imbalance_key(),
       flag("flash", DOVETAIL_FIELD(flash)),
       word("kernels", DOVETAIL_FIELD(kernels)),
+      word("loss", DOVETAIL_FIELD(loss)),
       flag("graph", DOVETAIL_FIELD(graph)),
       word("wrap", DOVETAIL_FIELD(wrap)),
       word("as", DOVETAIL_FIELD(as))};
