@@ -134,6 +134,10 @@ JobWords write_fsdp2(const Job& job) {
     words.notes.emplace_back("the CUDA graph of the step is the program's own (torch.cuda.graph)");
   if (job.lora > 0)
     words.notes.emplace_back("adapters are the program's own (PEFT), made before shard()");
+  if (jobs::is_narrow(job.precision.products) || job.precision.products == schedule::Operands::Tf32)
+    words.notes.push_back("products=" + std::string(to_string(job.precision.products)) +
+                          " are the program's own; the step counts on them");
+  if (!job.flash) words.notes.emplace_back("flash=no: attention in operators is the program's own");
   if (l.cp > 1) words.notes.emplace_back("context parallelism is the program's own");
   if (job.recompute == jobs::Recompute::Op) {
     words.notes.emplace_back(

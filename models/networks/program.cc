@@ -425,8 +425,10 @@ class ProgramWriter {
       const std::string name = program_.tensor(id).name + ".update";
       Op& op = add_op(name, Phase::Optimizer, home.at(id),
                       update_work(job_, program_.tensor(id).shape), {gradient, id}, {id});
-      op.dtype = job_.precision.gradient;
-      op.effect = schedule::Update{.elementwise = job_.optimizer != Optimizer::Muon};
+      const bool is_muon = job_.optimizer == Optimizer::Muon;
+      // Newton-Schulz iterates in bf16 (torch.optim.Muon, and the code that it came from).
+      op.dtype = is_muon ? schedule::DType::BF16 : job_.precision.gradient;
+      op.effect = schedule::Update{.elementwise = !is_muon};
       for (const GroupId group : is_expert_.at(id) ? groups_.of_experts : groups_.of_dense) {
         // Experts of which no other rank has a copy, beside layers that have one.
         if (has_copies(job_) && job_.wrap == Wrap::Auto && program_.group(group).size() == 1)
