@@ -24,17 +24,21 @@ std::string nothing_text(const Answer& answer) {
 
 }  // namespace
 
-void print_answer(std::ostream& out, const Answer& answer, const Detail& detail) {
-  constexpr std::size_t kIndent = 7, kShown = 4;
-  if (!answer.assumed.empty()) {
-    const std::size_t all = answer.assumed.size();
-    const std::size_t shown = detail.notes || all <= kShown + 1 ? all : kShown;
-    for (std::size_t i = 0; i < shown; ++i) {
-      const std::string label = i == 0 ? "assumed: " : "         ";
-      print_text(out, label + to_string(answer.assumed[i]), kIndent + 4, Tone::Warning);
-    }
-    if (shown < all) out << "         " << counted(all - shown, "more key") << ": --notes\n";
+void print_assumed(std::ostream& out, const std::vector<jobs::Assumed>& assumed,
+                   const Detail& detail) {
+  constexpr std::size_t kIndent = 11, kShown = 4;
+  const std::size_t all = assumed.size();
+  const std::size_t shown = detail.notes || all <= kShown + 1 ? all : kShown;
+  for (std::size_t i = 0; i < shown; ++i) {
+    const std::string label = i == 0 ? "assumed: " : "         ";
+    print_text(out, label + to_string(assumed[i]), kIndent, Tone::Warning);
   }
+  if (shown < all) out << "         " << counted(all - shown, "more key") << ": --notes\n";
+}
+
+void print_answer(std::ostream& out, const Answer& answer, const Detail& detail) {
+  constexpr std::size_t kIndent = 7;
+  print_assumed(out, answer.assumed, detail);
   const char* label = "set:   ";
   for (const std::string& line : answer.set) {
     print_line(out, label + line, answer.tone);

@@ -37,6 +37,9 @@ struct Answer {
 };
 
 // The first few of what was assumed, the rest with `detail`.
+void print_assumed(std::ostream& out, const std::vector<jobs::Assumed>& assumed,
+                   const Detail& detail);
+// That, and the three lines.
 void print_answer(std::ostream& out, const Answer& answer, const Detail& detail = {});
 // Without what print_answer says.
 std::vector<std::string> notes_beside(const Answer& answer, std::vector<std::string> notes);

@@ -70,10 +70,17 @@ void bind_validate(CLI::App& app, ValidateOptions& options, Action& action) {
       .add_option(
           "against", options.against,
           "public: the tables that come with dovetail; gpu: whole steps measured on one GPU; "
-          "collectives: logs of nccl-tests")
+          "collectives: logs of nccl-tests; job: the log of your own run")
       ->required();
-  command.add_option("logs", options.collectives.files,
-                     "of collectives: logs over several numbers of ranks, on several nodes");
+  command.add_option(
+      "logs", options.collectives.files,
+      "of collectives: logs over several numbers of ranks, on several nodes; of job: a "
+      "log of Megatron-LM with its arguments, or a job as --job of plan takes it");
+  command.add_option("--cluster", options.cluster,
+                     "of job: the machine that it ran on, a shipped name or a file");
+  command.add_option(
+      "--log", options.log,
+      "of job: what its run printed (Megatron-LM or torchtitan), where the job is not a log");
   command
       .add_option("--fit-ranks", options.collectives.fit_ranks,
                   "of collectives: tables over at most so many ranks tell the others (default 64)")
@@ -84,7 +91,7 @@ void bind_validate(CLI::App& app, ValidateOptions& options, Action& action) {
       ->check(whole_number(1, kLargestNumber));
   command.add_option(
       "--gpu", options.gpu,
-      "of gpu: another book (dovetail.gpu/1) than that of the GPU that was measured");
+      "of gpu and job: another book (dovetail.gpu/1) than that of the GPU that was measured");
   command.add_option("--without", options.without,
                      "of gpu: steps as if nobody had measured this kind of kernel (softmax, "
                      "updated, host, ...), or each in turn");
@@ -95,6 +102,7 @@ void bind_validate(CLI::App& app, ValidateOptions& options, Action& action) {
                    "also price the steps of their jobs, on clusters from peak rates: minutes");
   command.add_option("--rows", options.rows,
                      "with --with-steps: CSV to write, a line for each step");
+  bind_notes(command, options.detail);
   bind_document(command, options.document);
   command.footer(
       "Examples:\n"
@@ -102,6 +110,8 @@ void bind_validate(CLI::App& app, ValidateOptions& options, Action& action) {
       "  dovetail validate public --with-steps --rows steps.csv\n"
       "  dovetail validate public --json\n"
       "  dovetail validate gpu\n"
+      "  dovetail validate job train.log --cluster h100x64\n"
+      "  dovetail validate job train.toml:world=8 --log out.log --cluster h100x8\n"
       "  dovetail validate collectives all_reduce_*.log --fit-ranks 64");
   bind_action(command, options, action, validate);
 }

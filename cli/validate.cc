@@ -29,6 +29,7 @@
 #include "cli/progress.h"
 #include "cli/text.h"
 #include "cli/validate_gpu.h"
+#include "cli/validate_job.h"
 #include "models/networks/text.h"
 #include "search/planner.h"
 
@@ -469,9 +470,28 @@ void print(std::ostream& out, const std::vector<Judged>& all,
   }
 }
 
+void validate_a_job(const ValidateOptions& options, std::ostream& out) {
+  const std::vector<std::string>& files = options.collectives.files;
+  if (files.size() != 1)
+    throw InputError("validate job: expected one log of Megatron-LM, or one job and --log");
+  if (options.steps || !options.rows.empty() || !options.without.empty())
+    throw InputError(
+        "validate job: takes --cluster, --log and --gpu, no --with-steps, --rows or --without");
+  validate_job({.job = files.front(),
+                .log = options.log,
+                .cluster = options.cluster,
+                .gpu = options.gpu,
+                .data_dir = options.data_dir,
+                .detail = options.detail},
+               options.document, out);
+}
+
 }  // namespace
 
 void validate(const ValidateOptions& options, std::ostream& out) {
+  if (options.against == "job") return validate_a_job(options, out);
+  if (!options.log.empty() || !options.cluster.empty())
+    throw InputError("validate " + options.against + ": --log and --cluster are of job");
   if (options.against == "collectives") {
     return validate_collectives(options.collectives, options.document, out);
   }
@@ -487,8 +507,8 @@ void validate(const ValidateOptions& options, std::ostream& out) {
   }
   if (!options.without.empty()) throw InputError("validate: --without is of gpu");
   if (options.against != "public") {
-    throw InputError("validate: expected public, gpu or collectives, found \"" + options.against +
-                     "\"");
+    throw InputError("validate: expected public, gpu, collectives or job, found \"" +
+                     options.against + "\"");
   }
   if (!options.collectives.files.empty()) {
     throw InputError("validate public: its tables come with dovetail or by --tables, found " +

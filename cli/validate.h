@@ -18,7 +18,7 @@
 // With steps: the same benchmark on 512 to 8192 GPUs. The step on 8192 over the step on 512 is 3 % more than
 // measured, and no other two are further off.
 //
-// validate collectives: validate_collectives.h.
+// validate collectives: validate_collectives.h; validate job: validate_job.h.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,19 +27,22 @@
 #include <string>
 
 #include "cli/document.h"
+#include "cli/text.h"
 #include "cli/validate_collectives.h"
 
 namespace dovetail::cli {
 
 struct ValidateOptions {
-  std::string against;        // "public", "gpu" or "collectives"
+  std::string against;        // "public", "gpu", "collectives" or "job"
   std::string without = {};   // of "gpu": a kind of kernel, or "each"
   std::string folder;         // of the tables
   bool steps = false;         // also the steps of their jobs: minutes
   std::string rows = {};      // CSV to write: each step, measured and predicted; "": none
-  std::string gpu = {};       // of gpu: another book; "": of the GPU that was measured
+  std::string gpu = {};       // of gpu and job: another book; "": of the GPU that was measured
   std::string data_dir = {};  // holds clusters/
-  ValidateCollectivesOptions collectives = {};
+  ValidateCollectivesOptions collectives = {};  // its files are the job of "job"
+  std::string log = {}, cluster = {};           // of job
+  Detail detail = {};
   DocumentOptions document;
 };
 

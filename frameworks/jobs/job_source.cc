@@ -11,8 +11,10 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/statistics.h"
 #include "frameworks/jobs/flat_json.h"
 #include "frameworks/jobs/launch.h"
+#include "frameworks/jobs/measured_run.h"
 #include "frameworks/jobs/megatron_log.h"
 #include "frameworks/jobs/readers.h"
 #include "frameworks/jobs/toml.h"
@@ -104,6 +106,17 @@ Script with_flags(Script script, const Script& behind) {
   return script;
 }
 
+void note_steps(jobs::Job& job, const MeasuredRun& run) {
+  std::vector<Duration> times;
+  for (const LoggedStep& step : run.steady()) times.push_back(step.time(job));
+  if (times.empty()) return;
+  const std::size_t count = times.size();
+  job.notes.push_back("measured: iterations of this log took " +
+                      to_string(median(std::move(times))) + " in the median of " +
+                      std::to_string(count) + " behind the first " +
+                      std::to_string(MeasuredRun::kWarmUp));
+}
+
 jobs::Job read_source(const std::string& source, const Behind& said) {
   const std::size_t space = std::min(source.find(' '), source.size());
   const std::string file = source.substr(0, space);
@@ -138,10 +151,7 @@ jobs::Job read_source(const std::string& source, const Behind& said) {
       return *job;
     replace(script.flags, std::move(flags.flags));
     jobs::Job job = read_megatron(std::move(script), said);
-    if (const auto ran = is_log ? iterations_of(text) : std::nullopt) {
-      job.notes.push_back("measured: iterations of this log took " + to_string(ran->median) +
-                          " in the median of " + std::to_string(ran->count));
-    }
+    if (is_log) note_steps(job, measured_run(text));
     return job;
   }
   if (file.ends_with(".json") || is_yaml(file))
@@ -149,16 +159,31 @@ jobs::Job read_source(const std::string& source, const Behind& said) {
   return read_plain(source, said);
 }
 
+// What stands before the source of a job, that, and the keys behind it.
+struct Parts {
+  std::map<std::string, std::string> environment = {};
+  std::string source, list;
+};
+Parts parts_of(const std::string& text) {
+  Parts parts;
+  const std::size_t first = take_environment(text, parts.environment);
+  const std::size_t colon = std::max(first, std::min(options_colon(text), text.size()));
+  parts.source = text.substr(first, colon - first);
+  while (!parts.source.empty() &&
+         std::isspace(static_cast<unsigned char>(parts.source.back())) != 0)
+    parts.source.pop_back();
+  parts.list = text.substr(std::min(colon + 1, text.size()));
+  return parts;
+}
+
+std::string file_of(const std::string& source) { return source.substr(0, source.find(' ')); }
+
 }  // namespace
 
 jobs::Job load_job(const std::string& text) {
-  std::map<std::string, std::string> environment;
-  const std::size_t first = take_environment(text, environment);
-  const std::size_t colon = std::max(first, std::min(options_colon(text), text.size()));
-  std::string source = text.substr(first, colon - first);
-  while (!source.empty() && std::isspace(static_cast<unsigned char>(source.back())) != 0)
-    source.pop_back();
-  const std::string file = source.substr(0, source.find(' '));
+  Parts parts = parts_of(text);
+  const std::string& source = parts.source;
+  const std::string file = file_of(source);
   const bool is_file =
       file.ends_with(".toml") || file.ends_with(".json") || is_yaml(file) || is_script(file);
   const bool is_command = starts_training(source);
@@ -167,10 +192,10 @@ jobs::Job load_job(const std::string& text) {
   if (is_name && source.find(':') != std::string::npos) return jobs::parse_job(text);
   const std::string where = is_file        ? file
                             : is_arguments ? std::string(kArguments)
-                            : is_command   ? source.substr(0, source.find(' '))
+                            : is_command   ? file
                                            : "job \"" + text + "\"";
-  Behind said = said_after(where, std::string_view(text).substr(std::min(colon + 1, text.size())));
-  said.environment = std::move(environment);
+  Behind said = said_after(where, parts.list);
+  said.environment = std::move(parts.environment);
   if (!said.environment.empty() && !is_script(file) && !is_yaml(file) && !is_command)
     throw InputError(where + ": " + said.environment.begin()->first +
                      "=: variables stand before a script");
@@ -178,6 +203,12 @@ jobs::Job load_job(const std::string& text) {
   jobs::set_options(job, said.list, where);
   jobs::complete(job, where);
   return job;
+}
+
+std::optional<std::string> log_of_job(const std::string& text) {
+  const std::string file = file_of(parts_of(text).source);
+  const bool is_log = is_script(file) && has_megatron_arguments(read_file(file));
+  return is_log ? std::optional(file) : std::nullopt;
 }
 
 }  // namespace dovetail::frameworks

@@ -16,6 +16,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "models/networks/job.h"
@@ -25,5 +26,8 @@ namespace dovetail::frameworks {
 // Throws InputError, which names the file and the key. Options that matter and are not modelled are notes of the
 // job; those that nobody could model without being wrong (moving states to the host) are refused.
 jobs::Job load_job(const std::string& text);
+
+// The file of a job that is said by the log of its own run; nothing of any other.
+std::optional<std::string> log_of_job(const std::string& text);
 
 }  // namespace dovetail::frameworks

@@ -1,11 +1,10 @@
-// Reads "name ..... value" lines back into flags, and times of iterations.
+// Reads "name ..... value" lines back into flags.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/jobs/megatron_log.h"
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <string>
 #include <utility>
 #include <vector>
@@ -137,8 +136,13 @@ bool has_megatron_arguments(std::string_view text) {
   return text.find(kBegin) != std::string_view::npos;
 }
 
+std::string_view last_megatron_run(std::string_view text) {
+  const std::size_t begin = text.rfind(kBegin);
+  return begin == std::string_view::npos ? text : text.substr(begin);
+}
+
 Script read_megatron_log(const std::string& file, std::string_view text) {
-  text.remove_prefix(text.rfind(kBegin));  // of several runs the last
+  text = last_megatron_run(text);
   if (text.find(kEnd) == std::string_view::npos)
     throw InputError(
         file + ": the arguments at its head are cut off: expected a line \"end of arguments\"");
@@ -174,25 +178,6 @@ std::vector<OptionText> megatron_flags(const std::vector<OptionText>& attributes
     if (auto flag = flag_of(one.name, value)) flags.push_back(*std::move(flag));
   }
   return that_matter(std::move(flags));
-}
-
-std::optional<Iterations> iterations_of(std::string_view text) {
-  constexpr std::string_view kTime = "elapsed time per iteration (ms): ";
-  constexpr std::size_t kWarmUp = 2;
-  std::vector<double> times;
-  text.remove_prefix(std::min(text.rfind(kBegin), text.size()));
-  for (std::size_t at = text.find(kTime); at != std::string_view::npos; at = text.find(kTime, at)) {
-    at += kTime.size();
-    double ms = 0;
-    const auto end = std::from_chars(text.data() + at, text.data() + text.size(), ms);
-    if (end.ec == std::errc() && ms > 0) times.push_back(ms);
-  }
-  if (times.empty()) return std::nullopt;
-  const std::size_t count = times.size();
-  if (count > kWarmUp) times.erase(times.begin(), times.begin() + kWarmUp);
-  const auto middle = times.begin() + std::ssize(times) / 2;
-  std::ranges::nth_element(times, middle);
-  return Iterations{.count = count, .median = from_us(*middle * 1e3)};
 }
 
 }  // namespace dovetail::frameworks

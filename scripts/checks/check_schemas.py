@@ -272,6 +272,7 @@ MADE = [
     ("schemas.json", "show schemas --json"),
     ("validate.json", "validate public --tables tables --json"),
     ("gpu-steps.json", "validate gpu --json"),
+    ("validated-job.json", f"validate job {ROOT}/tests/frameworks/data/made_up_megatron.log --cluster h100x8 --json"),
     ("worlds.json", "validate collectives world4.log world8.log world16.log --fit-ranks 8 --json"),
     ("profile.json", "explore --workload mlp-1000mbit --policies exact --json"),
     ("run.plan", "plan --workload ./step.program --cluster a100x2_nv12 --policy per-tensor -o run.plan"
