@@ -1,8 +1,8 @@
 // dovetail validate job: what the log of a run says beside what is predicted of the job that ran.
 //
-//   of a step or rank           measured    p10 to p90  predicted         p5 to p95  measured / predicted  inside
-//   step ms                       1500.0  1490 to 1510     1310.2  1074.4 to 2646.6                  1.14     yes
-//   GiB allocated, rank 4           40.0             -       38.2      30.9 to 48.1                  1.05     yes
+//   of a step or rank      measured        p10 to p90  predicted          p5 to p95  ratio  inside
+//   step ms                  8110.0  8050.0 to 8160.0     7209.6  5046.7 to 10598.1   1.12     yes
+//   GiB allocated, rank 0      48.0                 -       49.6       40.2 to 62.5   0.97     yes
 //
 // The job is the log itself, where that begins with Megatron-LM's arguments, or stands beside its log. Steps behind the first ones count, memory is that
 // of the rank that holds most, beside its own stage: what tensors take, and what PyTorch's allocator reserves for them. CUDA's context
