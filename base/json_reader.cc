@@ -167,14 +167,6 @@ std::string what_else(std::string_view text) {
   return std::ranges::any_of(text.substr(0, kLookedAt), is_control) ? "it is a binary file" : "";
 }
 
-std::unique_ptr<json> parse(const std::string& name, std::string_view text) {
-  const std::string other = what_else(text);
-  if (!other.empty()) throw InputError(name + ": not valid JSON: " + other);
-  TreeBuilder builder(name);
-  json::sax_parse(text, &builder);
-  return builder.take();
-}
-
 // What other programs, and people, call a thing that has one name here.
 constexpr std::array<std::array<std::string_view, 2>, 2> kOtherNames{
     {{"for", "framework"}, {"machine", "cluster"}}};
@@ -358,9 +350,20 @@ void JsonObject::done() const {
   }
 }
 
-JsonFile::JsonFile(const std::string& path) : name_(path), value_(parse(path, read_file(path))) {}
+std::unique_ptr<json> parse_json(const std::string& name, std::string_view text,
+                                 JsonComments comments) {
+  const std::string other = what_else(text);
+  if (!other.empty()) throw InputError(name + ": not valid JSON: " + other);
+  TreeBuilder builder(name);
+  json::sax_parse(text, &builder, json::input_format_t::json, true,
+                  comments == JsonComments::Passed);
+  return builder.take();
+}
+
+JsonFile::JsonFile(const std::string& path)
+    : name_(path), value_(parse_json(path, read_file(path))) {}
 JsonFile::JsonFile(const std::string& name, std::string_view text, JsonNumbers numbers)
-    : name_(name), value_(parse(name, text)), numbers_(numbers) {}
+    : name_(name), value_(parse_json(name, text)), numbers_(numbers) {}
 JsonFile::JsonFile(JsonFile&&) noexcept = default;
 JsonFile& JsonFile::operator=(JsonFile&&) noexcept = default;
 JsonFile::~JsonFile() = default;

@@ -178,6 +178,12 @@ class JsonObject {
   std::span<const std::string_view> listed_;          // known beside these
 };
 
+// Whether /* */ and // may stand in a text.
+enum class JsonComments { Refused, Passed };
+// Throws InputError with line and column where the text is not JSON, and where a key stands twice in an object.
+std::unique_ptr<nlohmann::json> parse_json(const std::string& name, std::string_view text,
+                                           JsonComments comments = JsonComments::Refused);
+
 // A parsed document that owns its values.
 class JsonFile {
  public:

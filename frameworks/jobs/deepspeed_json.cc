@@ -86,8 +86,8 @@ class DeepSpeedReader {
     for (const auto& [name, type, word] : {std::tuple{kDeepSpeedBf16, DType::BF16, "bf16"},
                                            std::tuple{kDeepSpeedFp16, DType::F16, "fp16"}}) {
       if (!is_auto(name)) continue;
-      if (!said_.says("dtype") && !options_.is(kDeepSpeedBf16, "true") &&
-          !options_.is(kDeepSpeedFp16, "true")) {
+      if (!said_.says("dtype") && !options_.is(kDeepSpeedBf16, kTrue) &&
+          !options_.is(kDeepSpeedFp16, kTrue)) {
         throw InputError(options_.file() + ": " + std::string(name) +
                          ": \"auto\" is filled in by the program that hands the file on: say " +
                          "behind it whether that has --" + word + ", :" + word +
@@ -105,7 +105,10 @@ class DeepSpeedReader {
     if (job_.layout.tp == 0) job_.layout.tp = 1;
     job_.layout.sp = job_.layout.tp == 1;
     const std::int64_t mics = options_.degree(kDeepSpeedShard, -1, -1);
-    if (is_whole && mics > 0) job_.layout.dp_shard = mics;
+    if (is_whole && mics > 0) {
+      job_.layout.dp_shard = mics;
+      job_.notes.push_back(std::string(kDeepSpeedShard) + ": MiCS went with DeepSpeed 0.19.7");
+    }
     lay_out(job_, said_, is_whole && mics < 1 ? Free::Sharded : Free::DataParallel,
             "how many ranks there are is not in this file: say it behind, :world=64");
     job_.overlap_gradients =

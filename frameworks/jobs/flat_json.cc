@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/json_reader.h"
 #include "frameworks/jobs/yaml.h"
 
 namespace dovetail::frameworks {
@@ -81,16 +82,16 @@ Flat read_flat(const std::string& file) {
   const std::string text = read_file(file);
   const bool is_yaml = file.ends_with(".yaml") || file.ends_with(".yml");
   const nlohmann::json json =
-      is_yaml ? read_yaml(file, text) : nlohmann::json::parse(text, nullptr, false, true);
+      is_yaml ? read_yaml(file, text) : *parse_json(file, text, JsonComments::Passed);
   if (!json.is_object())
     throw InputError(file + ": expected " + (is_yaml ? "keys and values" : "an object of JSON"));
   return flat(json);
 }
 
 std::vector<OptionText> flat_json(const std::string& file, const std::string& text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false, true);
-  if (!json.is_object()) throw InputError(file + ": expected an object of JSON");
-  return flat(json).options;
+  const std::unique_ptr<nlohmann::json> json = parse_json(file, text, JsonComments::Passed);
+  if (!json->is_object()) throw InputError(file + ": expected an object of JSON");
+  return flat(*json).options;
 }
 
 }  // namespace dovetail::frameworks

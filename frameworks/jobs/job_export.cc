@@ -4,7 +4,9 @@
 #include "frameworks/jobs/job_export.h"
 
 #include <algorithm>
+#include <iomanip>
 #include <optional>
+#include <sstream>
 #include <tuple>
 #include <utility>
 
@@ -42,6 +44,16 @@ std::string why_not(const JobWriter& writer, const std::string& key) {
   return std::string(found->why);
 }
 
+// "llama3 x 8 of base 500000".
+std::string rotation_text(const jobs::RotaryScale& scale) {
+  std::ostringstream text;
+  text << to_string(scale.kind);
+  if (scale.factor != 1) text << " x " << scale.factor;
+  if (scale.base != jobs::RotaryScale{}.base)
+    text << " of base " << std::fixed << std::setprecision(0) << scale.base;
+  return text.str();
+}
+
 std::vector<JobLoss> losses_of(const JobWriter& writer, const jobs::Job& job,
                                const jobs::Job& as_run) {
   std::vector<JobLoss> losses;
@@ -51,6 +63,14 @@ std::vector<JobLoss> losses_of(const JobWriter& writer, const jobs::Job& job,
     losses.push_back({"a vocabulary of " + std::to_string(job.model.vocabulary) + ", " +
                           std::to_string(as_run.model.vocabulary) +
                           " there: " + why_not(writer, "vocabulary"),
+                      now});
+  }
+  const auto rotation = job.model.written.scale.value_or(jobs::RotaryScale{});
+  const auto there = as_run.model.written.scale.value_or(jobs::RotaryScale{});
+  if (rotation != there) {
+    now.model.written.scale = there;
+    losses.push_back({"rope_scaling=" + rotation_text(rotation) + ", " + rotation_text(there) +
+                          " there: " + why_not(writer, "rope_scaling"),
                       now});
   }
   for (const jobs::Difference& one : jobs::differences(job, as_run)) {
@@ -66,6 +86,7 @@ std::vector<JobLoss> losses_of(const JobWriter& writer, const jobs::Job& job,
     } else {
       jobs::set_option(now, one.key, one.there, "export");
     }
+    now = jobs::in_effect(std::move(now));
     losses.push_back({one.key + "=" + one.here + ", " + (one.there.empty() ? "none" : one.there) +
                           " there: " + why_not(writer, one.key),
                       now});

@@ -61,7 +61,12 @@ bool is_one_of(std::string_view value, std::string_view words) {
   return false;
 }
 
-bool Key::is_idle(std::string_view value) const { return is_one_of(value, values); }
+bool Key::is_idle(std::string_view value) const {
+  const auto is_also = [&](std::string_view word, std::string_view words) {
+    return is_one_of(word, values) && is_one_of(value, words);
+  };
+  return is_one_of(value, values) || is_also("true", kTrue) || is_also("false", kFalse);
+}
 
 KeyTable::KeyTable(std::string_view owner, std::string_view text) : owner_(owner) {
   while (!text.empty()) {

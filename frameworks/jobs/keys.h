@@ -68,6 +68,10 @@ class KeyTable {
   std::map<std::string_view, Key> patterns_;  // without their *
 };
 
+// What pydantic takes for a bool, which reads DeepSpeed's file.
+inline constexpr std::string_view kTrue = "true|1|yes|on|t|y";
+inline constexpr std::string_view kFalse = "false|0|no|off|f|n";
+
 // One of the words between |, in small letters or capitals.
 bool is_one_of(std::string_view value, std::string_view words);
 

@@ -206,6 +206,32 @@ jobs::Attention megatron_attention(Options& options, std::int64_t width) {
   return a;
 }
 
+// Absent where no argument says it.
+std::optional<jobs::RotaryScale> megatron_rotation(Options& options) {
+  using jobs::RotaryKind;
+  const std::string positions = options.text("--position-embedding-type", "");
+  const std::string latent = options.text("--rope-type", "yarn");
+  const bool is_yarn =
+      options.has("--multi-latent-attention") ? latent == "yarn" : positions == "yarn";
+  const bool is_llama3 = options.has("--use-rope-scaling");
+  const std::int64_t linear = options.whole("--rotary-seq-len-interpolation-factor", 1);
+  const double of_yarn = options.number("--rotary-scaling-factor", 1);
+  const double of_llama3 = options.number("--rope-scaling-factor", 8);
+  if (!is_llama3 && !is_yarn && linear == 1 && !options.has("--rotary-base")) return std::nullopt;
+  jobs::RotaryScale scale{.base = options.number("--rotary-base", 10'000)};
+  if (is_llama3) {
+    scale.kind = RotaryKind::Llama3;
+    scale.factor = of_llama3;
+  } else if (is_yarn) {
+    scale.kind = RotaryKind::Yarn;
+    scale.factor = of_yarn;
+  } else if (linear > 1) {
+    scale.kind = RotaryKind::Linear;
+    scale.factor = static_cast<double>(linear);
+  }
+  return scale;
+}
+
 std::int64_t megatron_vocabulary(Options& options) {
   const std::int64_t padded = options.whole("--padded-vocab-size", 0, 0);
   const std::int64_t tp = options.degree("--tensor-model-parallel-size", 1);
@@ -251,6 +277,7 @@ jobs::Model megatron_model(Options& options) {
     m.positions = needed(options, "--max-position-embeddings");
   }
   m.attention = megatron_attention(options, m.width);
+  m.written.scale = megatron_rotation(options);
   m.sequence = options.whole("--seq-length", 4096);
   m.source = "Megatron's arguments";
   if (!options.has("--num-experts")) return named(std::move(m));

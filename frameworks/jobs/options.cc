@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 #include <set>
 
 #include "base/error.h"
@@ -42,10 +43,20 @@ bool Options::is_there(std::string_view name) const {
   return std::ranges::find(options_, name, &OptionText::name) != options_.end();
 }
 
-bool Options::is(std::string_view name, std::string_view value) const {
+bool Options::is(std::string_view name, std::string_view words) const {
   return std::ranges::any_of(options_, [&](const OptionText& option) {
-    return option.name == name && option.value == value;
+    return option.name == name && is_one_of(option.value, words);
   });
+}
+
+double Options::number(std::string_view name, double otherwise) {
+  const std::string* const value = find(name);
+  if (value == nullptr) return otherwise;
+  double number = 0;
+  const char* const end = value->data() + value->size();
+  const auto [at, error] = std::from_chars(value->data(), end, number);
+  if (error != std::errc() || at != end || !std::isfinite(number)) fail(name, "a number");
+  return number;
 }
 
 std::int64_t Options::whole(std::string_view name, std::int64_t otherwise, std::int64_t least,
@@ -67,8 +78,8 @@ std::int64_t Options::whole(std::string_view name, std::int64_t otherwise, std::
 bool Options::flag(std::string_view name, bool otherwise) {
   const std::string* const value = find(name);
   if (value == nullptr) return otherwise;
-  if (!is_one_of(*value, "true|false")) fail(name, "true or false");
-  return is_one_of(*value, "true");
+  if (!is_one_of(*value, kTrue) && !is_one_of(*value, kFalse)) fail(name, "true or false");
+  return is_one_of(*value, kTrue);
 }
 
 std::string Options::text(std::string_view name, std::string_view otherwise) {

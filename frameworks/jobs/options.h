@@ -41,12 +41,14 @@ class Options {
   [[nodiscard]] bool has(std::string_view name) { return find(name) != nullptr; }
   // The same without asking for it: notes() still tells of it.
   [[nodiscard]] bool is_there(std::string_view name) const;
-  [[nodiscard]] bool is(std::string_view name, std::string_view value) const;
+  [[nodiscard]] bool is(std::string_view name,
+                        std::string_view words) const;  // one of them, between |
   [[nodiscard]] bool has_section(std::string_view name) const;  // anything below it
   // A count of things, also as 5e8.
   [[nodiscard]] std::int64_t whole(std::string_view name, std::int64_t otherwise,
                                    std::int64_t least = 1,
                                    std::int64_t most = std::int64_t{1} << 32);
+  [[nodiscard]] double number(std::string_view name, double otherwise);
   // A degree or a number of samples or layers: three of them multiply within 64 bits.
   [[nodiscard]] std::int64_t degree(std::string_view name, std::int64_t otherwise,
                                     std::int64_t least = 1) {

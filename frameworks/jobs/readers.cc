@@ -122,7 +122,9 @@ jobs::Model recognised(jobs::Model model) {
     as_known.published = known.published;
     as_known.source = known.source;
     as_known.written = known.written;  // no framework's arguments say it
-    if (as_known == known) return known;
+    if (as_known != known) continue;
+    if (model.written.scale) known.written.scale = model.written.scale;
+    return known;
   }
   return model;
 }

@@ -59,6 +59,8 @@ inline constexpr std::string_view kTitanSchedule = "parallelism.pipeline_paralle
 inline constexpr const char* kTitanZeroBubble = "InterleavedZeroBubble";
 inline constexpr const char* kTitanZbv = "ZBVZeroBubble";
 inline constexpr std::string_view kTitanPiece = "parallelism.pipeline_parallel_microbatch_size";
+// Until May 2025: how many micro-batches.
+inline constexpr std::string_view kTitanPieces = "parallelism.pipeline_parallel_microbatches";
 inline constexpr std::string_view kTitanParts = "parallelism.module_fqns_per_model_part";
 
 inline constexpr std::string_view kTitanLocalBatch = "training.local_batch_size";

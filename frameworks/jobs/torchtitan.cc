@@ -8,7 +8,8 @@
 //   fsdp_reshard_after_forward         "default": yes, but not in a pipeline
 //   FSDP also divides over context-parallel ranks; without any FSDP it is DDP with buckets of 100 MiB
 //   without FSDP nothing is cast under tensor or pipeline parallelism: products have training.dtype
-//   a micro-batch                      pipeline_parallel_microbatch_size in a pipeline, else local_batch_size
+//   a micro-batch                      pipeline_parallel_microbatch_size in a pipeline (until May 2025 their number was said,
+//                                      pipeline_parallel_microbatches), else local_batch_size
 //   global_batch_size = -1             local_batch_size for each replica
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -177,8 +178,15 @@ class TitanReader {
   void batch() {
     jobs::Batch& b = job_.batch;
     const bool is_piped = job_.layout.pp > 1;
-    const std::int64_t piece = options_.degree(kTitanPiece, 1);
+    std::int64_t piece = options_.degree(kTitanPiece, 1);
     std::int64_t local = options_.degree(kTitanLocalBatch, 8);
+    const std::int64_t pieces = options_.degree(kTitanPieces, 0);
+    if (is_piped && pieces > 0) {
+      if (local % pieces != 0)
+        options_.fail(kTitanPieces,
+                      "what divides training.local_batch_size=" + std::to_string(local));
+      piece = local / pieces;
+    }
     if (!is_piped && said_.says("mbs")) local = b.micro;
     b.sequence = options_.whole(kTitanSequence, 2048);
     b.micro = is_piped ? piece : local;

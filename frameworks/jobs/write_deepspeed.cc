@@ -72,14 +72,9 @@ class DeepSpeedWriter {
     batch();
     precision();
     zero();
-    JobWords words{.body = json_.text(),
-                   .behind = behind(),
-                   .notes = {"model, optimizer's options and recomputation are the program's own"}};
-    if (job_.zero == Zero::Parameters && job_.layout.dp > 1) {
-      words.notes.emplace_back(
-          "mics_shard_size needs the model to be made under deepspeed.zero.MiCS_Init");
-    }
-    return words;
+    return {.body = json_.text(),
+            .behind = behind(),
+            .notes = {"model, optimizer's options and recomputation are the program's own"}};
   }
 
  private:
@@ -127,7 +122,6 @@ class DeepSpeedWriter {
     json_.say(kDeepSpeedStage.name, std::string(kDeepSpeedStage.word(job_.zero)));
     if (job_.zero == Zero::Nothing) return;
     const bool is_divided = job_.zero == Zero::Parameters;
-    if (is_divided && job_.layout.dp > 1) json_.say(kDeepSpeedShard, job_.layout.dp_shard);
     json_.say(kDeepSpeedOverlap, job_.overlap_gradients ? "true" : "false");
     if (job_.bucket_bytes) {
       json_.say(kDeepSpeedBucket,
@@ -176,8 +170,8 @@ JobWriter deepspeed_writer() {
           .writes = "a job as ds_config.json",
           .paste = "deepspeed train.py --deepspeed_config FILE",
           .marked = Marked::Member,
-          .unsaid = {{"dp", "shards and replicas are one group where parameters are whole"},
-                     {"dp_shard", "shards and replicas are one group where parameters are whole"},
+          .unsaid = {{"dp", "shards and replicas are one group (MiCS went with 0.19.7)"},
+                     {"dp_shard", "shards and replicas are one group (MiCS went with 0.19.7)"},
                      {"recompute_modules", "what is computed again is the model's code"},
                      {"sp", "AutoTP has no sequence parallelism"},
                      {"zero", "a rank that is alone has nothing to divide"},

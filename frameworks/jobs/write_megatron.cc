@@ -8,6 +8,7 @@
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 #include <utility>
 
@@ -145,8 +146,8 @@ class MegatronWriter {
 
   void positions() {
     const jobs::Model& m = job_.model;
-    const jobs::RotaryScale& scale = m.written.scale;
-    const bool is_yarn = scale.kind == jobs::RotaryScale::Kind::Yarn;
+    const jobs::RotaryScale scale = m.written.scale.value_or(jobs::RotaryScale{});
+    const bool is_yarn = scale.kind == jobs::RotaryKind::Yarn;
     const bool is_latent = m.attention.latent.has_value();
     script_.say("--position-embedding-type", m.positions > 0         ? "learned_absolute"
                                              : is_yarn && !is_latent ? "yarn"
@@ -154,13 +155,15 @@ class MegatronWriter {
     script_.say("--max-position-embeddings",
                 m.positions > 0 ? m.positions : std::max(m.sequence, job_.batch.sequence));
     if (m.positions > 0) return;
-    script_.say("--rotary-base", number_text(scale.base));
-    if (scale.kind == jobs::RotaryScale::Kind::Llama3) {
+    script_.say("--rotary-base", std::llround(scale.base));
+    if (is_latent) script_.say("--rope-type", is_yarn ? "yarn" : "rope");
+    if (is_yarn) script_.say("--rotary-scaling-factor", number_text(scale.factor));
+    if (is_latent) return;
+    if (scale.kind == jobs::RotaryKind::Llama3) {
       script_.say("--use-rope-scaling");
       script_.say("--rope-scaling-factor", number_text(scale.factor));
-    } else if (is_yarn) {
-      if (is_latent) script_.say("--rope-type", "yarn");
-      script_.say("--rotary-scaling-factor", number_text(scale.factor));
+    } else if (scale.kind == jobs::RotaryKind::Linear) {
+      script_.say("--rotary-seq-len-interpolation-factor", std::llround(scale.factor));
     }
   }
 
@@ -408,7 +411,9 @@ Job megatron_as_run(const Job& job, const JobWords& words) {
   if (!is_same_shape(job.model, read.model)) {
     megatron_cannot("its arguments cannot say the shape of " + job.model.name);
   }
+  const auto scale = job.model.written.scale ? read.model.written.scale : std::nullopt;
   if (job.model.vocabulary == read.model.vocabulary) read.model = job.model;
+  read.model.written.scale = scale;
   return read;
 }
 
@@ -423,6 +428,7 @@ JobWriter megatron_writer() {
       .writes = "a job as arguments",
       .paste = "bash FILE --data-path ... --tokenizer-type ... --lr ... --train-iters ...",
       .unsaid = {{"vocabulary", "it is padded to a multiple of tp"},
+                 {"rope_scaling", "its arguments have whole factors of linear, Llama 3.1's, YaRN"},
                  {"dp", "shards and replicas are one group where parameters are whole"},
                  {"dp_shard", "shards and replicas are one group where parameters are whole"},
                  {"schedule", "its pipelines are 1F1B, with chunks interleaved"},
@@ -449,6 +455,7 @@ JobWriter megatron_writer() {
                  {"reshard", "Megatron-FSDP frees parameters after forward"},
                  {"prefetch", "Megatron-FSDP gathers the next layer by itself"},
                  {"bucket", "--ddp-bucket-size is in elements"},
+                 {"overlap_grads", "a rank that is alone has nothing to reduce"},
                  {"overlap_params", "--overlap-param-gather needs --overlap-grad-reduce"}},
       .write = write_megatron,
       .as_run = megatron_as_run};

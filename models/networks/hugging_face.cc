@@ -121,6 +121,9 @@ void set_windows(Config& config, std::string_view type, Attention& a) {
 // transformers 5 also lists them, layer by layer.
 void check_windows(Config& config, const Model& model) {
   const std::vector<bool> listed = config.windowed_layers();
+  if (!listed.empty() && std::ssize(listed) != model.layers)
+    config.fail("layer_types", "num_hidden_layers=" + std::to_string(model.layers) +
+                                   " of them, found " + std::to_string(listed.size()));
   for (std::size_t i = 0; i < listed.size(); ++i) {
     if (listed[i] != is_windowed(model, static_cast<std::int64_t>(i)))
       config.fail("layer_types",
@@ -148,6 +151,26 @@ Attention attention_of(Config& config, std::string_view type, std::int64_t width
                     .value_dim = config.number("v_head_dim")};
   a.head_dim = a.latent->rope_dim + a.latent->nope_dim;
   return a;
+}
+
+// What transformers refuses: Llama and DeepSeek-V2 in validate_architecture, GPT-2 where its attention is made, others in the
+// first product.
+void check_heads(Config& config, std::string_view type, const Attention& a, std::int64_t width) {
+  const bool is_whole = type == "llama" || type == "deepseek_v2";
+  if (is_whole && width % a.heads != 0)
+    config.fail("num_attention_heads", "what divides hidden_size=" + std::to_string(width) +
+                                           ", found " + std::to_string(a.heads));
+  if (a.key_value_heads < 1 || a.heads % a.key_value_heads != 0)
+    config.fail("num_key_value_heads",
+                "what divides num_attention_heads=" + std::to_string(a.heads) + ", found " +
+                    std::to_string(a.key_value_heads));
+}
+
+void check_experts(Config& config, const Experts& experts) {
+  if (experts.per_token >= 1 && experts.per_token <= experts.count) return;
+  config.fail("num_experts_per_tok", "from 1 to the " + std::to_string(experts.count) +
+                                         " experts of a layer, found " +
+                                         std::to_string(experts.per_token));
 }
 
 std::optional<Experts> experts_of(Config& config, std::string_view type, std::int64_t inner) {
@@ -209,17 +232,17 @@ Rotary rotary_of(std::string_view type) {
 }
 
 // rope_theta and rope_scaling, which transformers 5 has in one, rope_parameters.
-RotaryScale scale_of(Config& config) {
+std::optional<RotaryScale> scale_of(Config& config) {
+  if (!config.says("rope_theta") && !config.says("rope_parameters") && !config.says("rope_scaling"))
+    return std::nullopt;
   RotaryScale scale;
   scale.base = config.positive_or({}, "rope_theta", scale.base);
   for (const std::string_view within : {"rope_parameters", "rope_scaling"}) {
     scale.base = config.positive_or(within, "rope_theta", scale.base);
     for (const std::string_view key : {"rope_type", "type"}) {
-      const std::string type = config.text_within(within, key);
-      if (type == "llama3") scale.kind = RotaryScale::Kind::Llama3;
-      if (type == "yarn") scale.kind = RotaryScale::Kind::Yarn;
+      scale.kind = word_to<RotaryKind>(config.text_within(within, key)).value_or(scale.kind);
     }
-    if (scale.kind != RotaryScale::Kind::None)
+    if (scale.kind != RotaryKind::Default)
       scale.factor = config.positive_or(within, "factor", scale.factor);
   }
   return scale;
@@ -242,6 +265,9 @@ Model gpt2_of(Config& config) {
   model.positions = config.number_or("n_positions", 1024);
   model.norm = Norm::Layer;
   const std::int64_t heads = config.number("n_head", kMostHeads);
+  if (model.width % heads != 0)
+    config.fail("n_head", "what divides n_embd=" + std::to_string(model.width) + ", found " +
+                              std::to_string(heads));
   model.attention = {.heads = heads,
                      .key_value_heads = heads,
                      .head_dim = model.width / heads,
@@ -272,8 +298,10 @@ Model load_config(const std::string& path) {
   model.tied = config.flag("tie_word_embeddings", false);
   model.mlp_bias = config.flag("mlp_bias", false);
   model.attention = attention_of(config, type, model.width);
+  check_heads(config, type, model.attention, model.width);
   check_windows(config, model);
   model.experts = experts_of(config, type, model.inner);
+  if (model.experts) check_experts(config, *model.experts);
   model.written = {.rotary = rotary_of(type),
                    .scale = scale_of(config),
                    .router = router_of(config, type),

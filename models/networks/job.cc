@@ -155,6 +155,9 @@ class Checker {
            ": needs a pipeline, pp= of at least 2, found pp=1");
     }
     if (l.pp == 1) return;
+    if (l.vp > 1 && l.order == schedule::PipelineKind::Sequential)
+      fail("schedule=sequential: expected vp=1, found vp=" + std::to_string(l.vp) +
+           ": chunks are interleaved (schedule=interleaved, zero-bubble or zbv)");
     if (l.vp > 1 && !splits_backward(l.order)) l.order = schedule::PipelineKind::Interleaved;
     const bool is_v = l.order == schedule::PipelineKind::Zbv;
     if (is_v && l.vp != 2)

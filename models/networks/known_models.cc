@@ -35,7 +35,7 @@ Model llama3(const Dense& d) {
   model.vocabulary = 128'256;
   model.sequence = 8192;
   model.source = "meta-llama/Llama-3.1";
-  model.written.scale = {.kind = RotaryScale::Kind::Llama3, .base = 500'000, .factor = 8};
+  model.written.scale = RotaryScale{.kind = RotaryKind::Llama3, .base = 500'000, .factor = 8};
   return model;
 }
 
@@ -75,7 +75,7 @@ Model qwen3(const Dense& d, bool tied) {
   model.attention.head_dim = 128;
   model.attention.normed_heads = true;
   model.source = "Qwen/Qwen3";
-  model.written.scale.base = 1'000'000;
+  model.written.scale = RotaryScale{.base = 1'000'000};
   return model;
 }
 
@@ -94,7 +94,7 @@ Model mixtral(const Dense& d, std::int64_t vocabulary) {
   model.experts = Experts{.count = 8, .per_token = 2, .inner = d.inner};
   model.written.router = {.normalized = true, .wide_weights = true};
   model.source = "mistralai/Mixtral";
-  model.written.scale.base = 1'000'000;
+  model.written.scale = RotaryScale{.base = 1'000'000};
   return model;
 }
 
@@ -114,7 +114,7 @@ Model gpt_oss(const std::string& name, std::int64_t layers, std::int64_t experts
                         .window = 128},
           .experts = Experts{.count = experts, .per_token = 4, .inner = 2880, .biases = true},
           .written = {.rotary = Rotary::HalfTables,
-                      .scale = {.kind = RotaryScale::Kind::Yarn, .base = 150'000, .factor = 32},
+                      .scale = RotaryScale{.kind = RotaryKind::Yarn, .base = 150'000, .factor = 32},
                       .router = {.score = Score::SoftmaxOfChosen},
                       .clamped_experts = true,
                       .norm_scales_wide = true},
@@ -142,7 +142,7 @@ Model deepseek_v3() {
           Experts{
               .count = 256, .per_token = 8, .inner = 2048, .shared_inner = 2048, .first_layer = 3},
       .written = {.rotary = Rotary::Interleaved,
-                  .scale = {.kind = RotaryScale::Kind::Yarn, .factor = 40},
+                  .scale = RotaryScale{.kind = RotaryKind::Yarn, .factor = 40},
                   .router = {.score = Score::Sigmoid,
                              .wide = true,
                              .normalized = true,
@@ -167,7 +167,7 @@ Model deepseek_v2() {
   model.experts =
       Experts{.count = 160, .per_token = 6, .inner = 1536, .shared_inner = 3072, .first_layer = 1};
   model.written = {.rotary = Rotary::Complex,
-                   .scale = {.kind = RotaryScale::Kind::Yarn, .factor = 40},
+                   .scale = RotaryScale{.kind = RotaryKind::Yarn, .factor = 40},
                    .router = {.wide = true,
                               .scaled = true,
                               .factor = 16,

@@ -16,7 +16,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/words.h"
+
 namespace dovetail::jobs {
+
+using dovetail::to_string;
 
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): queries, keys and values through low ranks.
 struct Latent {
@@ -71,13 +75,15 @@ struct Router {
   friend bool operator==(const Router&, const Router&) = default;
 };
 
-// How far positions rotate, which no kernel's time depends on.
+// How far positions rotate, which no kernel's time depends on. The kinds are transformers' rope_type; Llama3: low frequencies
+// `factor` times slower (Llama 3.1); Linear: all of them.
+enum class RotaryKind { Default, Linear, Dynamic, Yarn, LongRope, Llama3 };
+constexpr auto words_of(RotaryKind) {
+  return words("default", "linear", "dynamic", "yarn", "longrope", "llama3");
+}
+
 struct RotaryScale {
-  enum class Kind {
-    None,
-    Llama3,  // low frequencies `factor` times slower (Llama 3.1)
-    Yarn
-  } kind = Kind::None;
+  RotaryKind kind = RotaryKind::Default;
   double base = 10'000;
   double factor = 1;
   friend bool operator==(const RotaryScale&, const RotaryScale&) = default;
@@ -86,7 +92,7 @@ struct RotaryScale {
 // How transformers writes what shapes do not say (kernels=transformers).
 struct Written {
   Rotary rotary = Rotary::Halves;
-  RotaryScale scale = {};
+  std::optional<RotaryScale> scale = std::nullopt;  // absent: nobody said
   Router router = {};
   bool clamped_experts = false;   // gate and up are, before they are multiplied (gpt-oss)
   bool norm_scales_wide = false;  // norms multiply by their weight in f32 (gpt-oss)

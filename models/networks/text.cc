@@ -278,8 +278,7 @@ std::string_view own_word_for(std::string_view key) {
 void set_option(Job& job, std::string_view key, std::string_view value, const std::string& where) {
   const auto found = std::ranges::find(keys(), key, &Key::key);
   if (found != keys().end()) return found->set(job, {key, value, where});
-  std::vector<std::string> known;
-  for (const Key& one : keys()) known.push_back(one.key);
+  const std::vector<std::string> known = job_keys();
   if (key == "offload") {
     throw InputError(where + ": offload: moving states or activations to the host is not modelled");
   }
@@ -353,6 +352,12 @@ std::string to_string(const Job& job) {
     list += (list.empty() ? ":" : ",") + key.key + "=" + value;
   }
   return job.model.name + list;
+}
+
+std::vector<std::string> job_keys() {
+  std::vector<std::string> names;
+  for (const Key& one : keys()) names.push_back(one.key);
+  return names;
 }
 
 std::vector<Difference> differences(const Job& here, const Job& there) {

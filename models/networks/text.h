@@ -36,6 +36,9 @@ std::optional<Job> with_options(const Job& job, const std::string& options);
 // aside.
 std::string to_string(const Job& job);
 
+// "dp", "dp_shard", ...
+std::vector<std::string> job_keys();
+
 // A key that two jobs say differently.
 struct Difference {
   std::string key;

@@ -27,10 +27,12 @@ using jobs::Job;
 using jobs::Recompute;
 using jobs::Zero;
 using schedule::DType;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 std::string data(const std::string& file) {
@@ -502,7 +504,12 @@ TEST_F(JobSourceTest, WhatIsMissingOrWrongIsOneLineWithFileAndKey) {
   EXPECT_THAT(error(uneven + ":model=llama3_8b,world=8"),
               EndsWith("train_batch_size: 64 is not train_micro_batch_size_per_gpu=3 x "
                        "gradient_accumulation_steps=2 x 8 replicas"));
-  EXPECT_THAT(error(file("broken.json", "{") + ":world=8"), EndsWith("expected an object of JSON"));
+  EXPECT_THAT(error(file("broken.json", "{\n  \"a\": 1,\n  \"b\": ]\n}") + ":world=8"),
+              AllOf(HasSubstr("broken.json: not valid JSON: parse error at line 3, column 8"),
+                    Not(HasSubstr("\n"))));
+  EXPECT_THAT(error(file("list.json", "[]") + ":world=8"), EndsWith("expected an object of JSON"));
+  EXPECT_THAT(error(file("twice.json", R"({"a": 1, "a": 2})") + ":world=8"),
+              EndsWith("key \"a\" stands twice in one object"));
   EXPECT_THAT(error("nothing.toml"), HasSubstr("nothing.toml: cannot be read"));
   EXPECT_THAT(error("lama3_8b:tp=2"), HasSubstr("did you mean \"llama3_8b\"?"));
 }
@@ -626,11 +633,67 @@ TEST_F(JobSourceTest, WhatItsOwnerCannotRunIsRefused) {
               EndsWith("bf16: expected yes or no, found \"true\""));
   EXPECT_THAT(error(kLlama8b + "--fp16:world=8"),
               HasSubstr("--fp16 and --bf16: expected one of them"));
+  // As pydantic reads a bool, and no other numbers.
+  const std::string whole =
+      R"(, "zero_optimization": {"stage": 2, "overlap_comm": 0}, "bf16": {"enabled": 1})";
+  EXPECT_EQ(load_job(deepspeed(whole)).precision.compute, DType::BF16);
+  EXPECT_FALSE(load_job(deepspeed(whole)).overlap_gradients);
+  EXPECT_THAT(load_job(deepspeed(R"(, "sparse_gradients": 0)")).assumed.size(), 1);
+  EXPECT_THAT(error(deepspeed(R"(, "bf16": {"enabled": 2})")),
+              EndsWith("bf16.enabled: expected true or false, found \"2\""));
+  EXPECT_THAT(error("llama3_8b:pp=2,vp=2,schedule=sequential"),
+              HasSubstr("schedule=sequential: expected vp=1, found vp=2"));
   const std::string cut =
       "------------------------ arguments ------------------------\n  num_layers ... 2\n";
   EXPECT_THAT(error(file("cut.log", cut)), HasSubstr("are cut off"));
   EXPECT_EQ(load_job("llama3_8b:dp=8,recompute=selective,recompute_modules=mlp").recompute_modules,
             8);
+}
+
+// transformers 5.24: validate_architecture, validate_layer_type, torch.topk, and products of queries and keys.
+TEST_F(JobSourceTest, AConfigThatTransformersCannotRunIsRefused) {
+  const auto config = [this](const std::string& type, const std::string& more) {
+    return file("config.json", R"({"model_type": ")" + type +
+                                   R"(", "num_hidden_layers": 4, "hidden_size": 512,
+      "intermediate_size": 1024, "vocab_size": 32000, )" +
+                                   more + "}");
+  };
+  EXPECT_THAT(error(config("llama", R"("num_attention_heads": 7)") + ":dp=2"),
+              EndsWith("/num_attention_heads: expected what divides hidden_size=512, found 7"));
+  EXPECT_THAT(
+      error(config("qwen2", R"("num_attention_heads": 8, "num_key_value_heads": 3)") + ":dp=2"),
+      EndsWith("/num_key_value_heads: expected what divides num_attention_heads=8, found 3"));
+  EXPECT_THAT(
+      error(config("mixtral", R"("num_attention_heads": 8, "num_local_experts": 4,
+                                        "num_experts_per_tok": 5)") +
+            ":dp=2"),
+      EndsWith("/num_experts_per_tok: expected from 1 to the 4 experts of a layer, found 5"));
+  EXPECT_THAT(
+      error(config("qwen3", R"("num_attention_heads": 8, "layer_types": ["full_attention"])") +
+            ":dp=2"),
+      EndsWith("/layer_types: expected num_hidden_layers=4 of them, found 1"));
+}
+
+// pipelining_utils.py until May 2025.
+TEST_F(JobSourceTest, AnEarlierTorchtitanSaysHowManyMicroBatchesThereAre) {
+  const auto pieces = [this](const std::string& said) {
+    return file("before.toml", R"(
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+batch_size = 8
+[experimental]
+pipeline_parallel_degree = 4
+pipeline_parallel_microbatches = )" +
+                                   said + "\n") +
+           ":world=8";
+  };
+  EXPECT_EQ(load_job(pieces("4")).batch.micro, 2);
+  EXPECT_EQ(load_job(pieces("8")).micro_batches(), 8);
+  EXPECT_THAT(error(pieces("3")),
+              EndsWith("parallelism.pipeline_parallel_microbatches: expected what divides "
+                       "training.local_batch_size=8, found \"3\""));
 }
 
 TEST_F(JobSourceTest, EarlierNamesOfKeysSayTheSame) {

@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,17 +25,19 @@ struct Drawn {
   std::vector<std::string> values;
 };
 
-// A job of these keys; nothing where they do not go together.
+// A job of these keys, each given in so many of three draws; nothing where they do not go together.
 inline std::optional<jobs::Job> drawn_job(Random& random, const std::vector<std::string>& models,
-                                          const std::vector<Drawn>& keys) {
+                                          const std::vector<Drawn>& keys,
+                                          std::int64_t of_three = 2) {
   const auto any_of = [&random](const std::vector<std::string>& values) {
     const auto last = static_cast<std::int64_t>(values.size()) - 1;
     return values[static_cast<std::size_t>(random.between(0, last))];
   };
-  std::string text = any_of(models) + ":seq=4096";
+  const bool has_length = std::ranges::find(keys, "seq", &Drawn::key) != keys.end();
+  std::string text = any_of(models) + (has_length ? ":" : ":seq=4096");
   for (const Drawn& one : keys) {
-    if (one.key == "zero" || random.between(0, 2) > 0)
-      text += "," + one.key + "=" + any_of(one.values);
+    if (one.key == "zero" || random.between(0, 2) >= 3 - of_three)
+      text += (text.ends_with(':') ? "" : ",") + one.key + "=" + any_of(one.values);
   }
   try {
     return jobs::parse_job(text);
@@ -81,5 +84,25 @@ inline const std::vector<Drawn> kAnyKey = {
     {"flash", {"yes", "no"}},
     {"kernels", {"fused", "eager"}},
 };
+
+// Those that kAnyKey leaves out; `layers` follows from the others (uneven).
+inline const std::vector<Drawn> kRareKeys = {
+    {"seq", {"4096", "2048", "8192"}},
+    {"recompute_modules", {"", "layernorm", "layernorm+moe_act", "mlp+moe+shared_experts"}},
+    {"updates", {"fused", "foreach"}},
+    {"graph", {"no", "yes"}},
+    {"wrap", {"auto", "always"}},
+    {"as", {"any", "torch", "fsdp", "megatron", "deepspeed"}},
+};
+
+// The job with a layer moved from its last stage to its first, where it has stages.
+inline jobs::Job uneven(jobs::Job job) {
+  if (job.layout.pp == 1) return job;
+  job.layout.layers = jobs::layers_of_stages(job);
+  if (job.layout.layers.back() < 2) return job;
+  ++job.layout.layers.front();
+  --job.layout.layers.back();
+  return job;
+}
 
 }  // namespace dovetail::testing
