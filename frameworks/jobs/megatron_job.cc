@@ -36,112 +36,80 @@ std::int64_t needed(Options& options, std::string_view name) {
   return options.whole(name, 0, 1, 1 << 24);
 }
 
-// "([0]*3+[1]*58)": which layers have experts, as Python writes such a list.
-class LayerPattern {
+// "([0]*3+[1]*58)" or "Et*3|(t|)*2,ttL" with its products written out: a letter, or what stands in brackets, so often.
+class Unrolled {
  public:
-  explicit LayerPattern(std::string_view text) : text_(text) {}
-
-  // Empty where it is none.
-  std::vector<bool> layers() {
-    std::vector<bool> layers = sum(0);
-    if (is_wrong_ || at_ != text_.size()) layers.clear();
-    return layers;
+  // `joint`: what has to stand between lists; '\0': nothing, and commas mean nothing.
+  Unrolled(std::string_view text, std::string_view letters, char joint)
+      : text_(text), letters_(letters), joint_(joint), all_(sequence('\0', 0)) {
+    if (at_ != text_.size()) is_wrong_ = true;
   }
+  // Empty where it is none.
+  [[nodiscard]] std::string letters() const { return is_wrong_ ? "" : all_; }
 
  private:
-  static constexpr std::size_t kMostLayers = 4096;
+  static constexpr std::size_t kMost = 1 << 16;
+  static constexpr int kDeepest = 8;
 
-  [[nodiscard]] char next() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   bool takes(char c) {
-    const bool is_there = next() == c;
+    const bool is_there = at_ < text_.size() && text_[at_] == c;
     if (is_there) ++at_;
     return is_there;
   }
 
-  std::vector<bool> sum(int depth) {
-    std::vector<bool> all = product(depth);
-    while (takes('+')) {
-      const std::vector<bool> more = product(depth);
-      all.insert(all.end(), more.begin(), more.end());
-      if (all.size() > kMostLayers) is_wrong_ = true;
-      if (is_wrong_) return {};
+  std::string sequence(char end, int depth) {
+    std::string all;
+    const bool is_list = joint_ == '\0' || end == ']';
+    bool is_first = true;
+    while (at_ < text_.size() && text_[at_] != end && !is_wrong_) {
+      if (is_list && takes(',')) continue;
+      if (!is_list && !is_first && !takes(joint_)) break;
+      is_first = false;
+      all += product(is_list, depth);
+      if (all.size() > kMost) is_wrong_ = true;
     }
     return all;
   }
 
-  std::vector<bool> product(int depth) {
-    const std::vector<bool> once = atom(depth);
-    std::vector<bool> all = once;
-    if (!takes('*')) return all;
-    std::size_t times = 0;
-    const auto [end, error] =
-        std::from_chars(text_.data() + at_, text_.data() + text_.size(), times);
-    at_ = static_cast<std::size_t>(end - text_.data());
-    if (error != std::errc() || times * once.size() > kMostLayers || times > kMostLayers) {
+  std::string product(bool is_list, int depth) {
+    std::string once;
+    const bool is_open = takes('(');
+    if (depth < kDeepest && (is_open || (!is_list && takes('[')))) {
+      const char end = is_open ? ')' : ']';
+      once = sequence(end, depth + 1);
+      if (!takes(end)) is_wrong_ = true;
+    } else if (is_list && at_ < text_.size() && letters_.find(text_[at_]) != letters_.npos) {
+      once = text_[at_++];
+    } else {
       is_wrong_ = true;
-      return {};
     }
-    all.clear();
-    for (std::size_t t = 0; t < times; ++t) all.insert(all.end(), once.begin(), once.end());
-    return all;
+    while (takes('*')) {
+      std::size_t times = 0;
+      const char* const last = text_.data() + text_.size();
+      const auto [after, error] = std::from_chars(text_.data() + at_, last, times);
+      at_ = static_cast<std::size_t>(after - text_.data());
+      if (error != std::errc() || times > kMost || times * once.size() > kMost) is_wrong_ = true;
+      if (is_wrong_) break;
+      std::string many;
+      for (std::size_t t = 0; t < times; ++t) many += once;
+      once = many;
+    }
+    return once;
   }
 
-  std::vector<bool> atom(int depth) {
-    std::vector<bool> list;
-    if (takes('(')) {
-      if (depth < 8) list = sum(depth + 1);
-      if (!takes(')')) is_wrong_ = true;
-      return list;
-    }
-    if (!takes('[')) is_wrong_ = true;
-    while (!is_wrong_ && !takes(']')) {
-      if (next() != '0' && next() != '1') is_wrong_ = true;
-      list.push_back(next() == '1');
-      ++at_;
-      takes(',');
-    }
-    return list;
-  }
-
-  std::string_view text_;
+  std::string_view text_, letters_;
+  char joint_;
   std::size_t at_ = 0;
   bool is_wrong_ = false;
+  std::string all_;
 };
 
 // How many layers each stage of "Et*3|(t|)*2,ttL" has. Empty where it is no such text.
 std::vector<std::int64_t> layers_of_stages(const std::string& text) {
-  constexpr std::size_t kLongest = 1 << 16;
-  std::string plain;  // without multiplications
-  std::size_t open = std::string::npos;
-  std::size_t last = 0;  // where begins what a * repeats
-  for (std::size_t at = 0; at < text.size(); ++at) {
-    const char c = text[at];
-    if (c == ',') continue;
-    if (c == '(') {
-      if (open != std::string::npos) return {};
-      open = plain.size();
-    } else if (c == ')') {
-      if (open == std::string::npos) return {};
-      last = std::exchange(open, std::string::npos);
-    } else if (c == '*') {
-      std::size_t times = 0;
-      const char* const end = text.data() + text.size();
-      const auto [after, error] = std::from_chars(text.data() + at + 1, end, times);
-      const std::string repeated = plain.substr(last);
-      if (error != std::errc() || times > kLongest || times * repeated.size() > kLongest) return {};
-      plain.resize(last);
-      for (std::size_t t = 0; t < times; ++t) plain += repeated;
-      at = static_cast<std::size_t>(after - text.data()) - 1;
-    } else if (c == 'E' || c == 't' || c == 'L' || c == '|') {
-      last = plain.size();
-      plain += c;
-    } else {
-      return {};
-    }
-    if (plain.size() > kLongest) return {};
-  }
+  const std::string stages = Unrolled(text, "EtL|", '\0').letters();
+  if (stages.empty()) return {};
   std::vector<std::int64_t> layers(1, 0);
-  for (const char c : plain) {
+  for (const char c : stages) {
     if (c == '|') layers.push_back(0);
     if (c == 't') ++layers.back();
   }
@@ -153,14 +121,14 @@ std::int64_t first_with_experts(Options& options, std::int64_t layers) {
   constexpr std::string_view kName = "--moe-layer-freq";
   const std::string text = options.text(kName, "1");
   if (text == "1") return 0;
-  const std::vector<bool> pattern = LayerPattern(text).layers();
-  const auto first = std::ranges::find(pattern, true);
-  if (std::ssize(pattern) != layers || first == pattern.end() ||
-      std::find(first, pattern.end(), false) != pattern.end()) {
+  const std::string pattern = Unrolled(text, "01", '+').letters();
+  const std::size_t first = pattern.find('1');
+  if (std::ssize(pattern) != layers || first == std::string::npos ||
+      pattern.find('0', first) != std::string::npos) {
     options.fail(kName, "dense layers first, then layers with experts, " + std::to_string(layers) +
                             " together, as ([0]*3+[1]*58)");
   }
-  return first - pattern.begin();
+  return static_cast<std::int64_t>(first);
 }
 
 // "1,0,1,0": a window in each layer that a 1 stands for.

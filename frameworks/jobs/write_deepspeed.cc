@@ -11,12 +11,9 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "frameworks/jobs/deepspeed_words.h"
-#include "frameworks/jobs/flat_json.h"
-#include "frameworks/jobs/readers.h"
 #include "frameworks/jobs/writers.h"
-#include "frameworks/python_text.h"
-#include "models/networks/text.h"
 
 namespace dovetail::frameworks {
 namespace {
@@ -27,42 +24,6 @@ using schedule::DType;
 
 constexpr const char* kDeepSpeedFile = "ds_config.json";
 
-// Members of an object and of the objects in it, in the order in which they were first spoken of.
-class JsonText {
- public:
-  // "zero_optimization.stage": a member of a member. `value` is JSON.
-  void say(std::string_view name, const std::string& value) {
-    const std::size_t dot = std::min(name.find('.'), name.size());
-    const std::string outer(name.substr(0, dot));
-    auto found = std::ranges::find(members_, outer, &Member::name);
-    if (found == members_.end()) found = members_.insert(found, {outer, {}});
-    const std::string inner(name.substr(std::min(dot + 1, name.size())));
-    found->values.push_back((inner.empty() ? "" : python_quoted(inner) + ": ") + value);
-    found->is_object = !inner.empty();
-  }
-  void say(std::string_view name, std::int64_t value) { say(name, std::to_string(value)); }
-
-  // Without the braces around all.
-  [[nodiscard]] std::string text() const {
-    std::string text;
-    for (const Member& one : members_) {
-      text += (text.empty() ? "  " : ",\n  ") + python_quoted(one.name) + ": ";
-      std::string values;
-      for (const std::string& value : one.values) values += (values.empty() ? "" : ", ") + value;
-      text += one.is_object ? "{" + values + "}" : values;
-    }
-    return text + "\n";
-  }
-
- private:
-  struct Member {
-    std::string name;
-    std::vector<std::string> values;
-    bool is_object = false;
-  };
-  std::vector<Member> members_;
-};
-
 class DeepSpeedWriter {
  public:
   explicit DeepSpeedWriter(const Job& job) : job_(job) {}
@@ -72,7 +33,8 @@ class DeepSpeedWriter {
     batch();
     precision();
     zero();
-    return {.body = json_.text(),
+    const std::string text = json_.dump(2);  // the braces around all are marked_text's
+    return {.body = text.substr(2, text.size() - 3),
             .behind = behind(),
             .notes = {"model, optimizer's options and recomputation are the program's own"}};
   }
@@ -88,47 +50,54 @@ class DeepSpeedWriter {
     }
   }
 
+  // "zero_optimization.stage": a member of a member.
+  template <class T>
+  void say(std::string_view name, const T& value) {
+    const std::size_t dot = std::min(name.find('.'), name.size());
+    auto& outer = json_[std::string(name.substr(0, dot))];
+    (dot == name.size() ? outer : outer[std::string(name.substr(dot + 1))]) = value;
+  }
+
   void batch() {
     const jobs::Batch& b = job_.batch;
-    json_.say(kDeepSpeedGlobal, b.global);
-    json_.say(kDeepSpeedMicro, b.micro);
-    json_.say(kDeepSpeedSteps, job_.micro_batches());
+    say(kDeepSpeedGlobal, b.global);
+    say(kDeepSpeedMicro, b.micro);
+    say(kDeepSpeedSteps, job_.micro_batches());
   }
 
   void precision() {
     const jobs::Precision& p = job_.precision;
     const bool is_bf16 = p.compute == DType::BF16;
-    if (is_bf16) json_.say("bf16.enabled", "true");
-    if (p.compute == DType::F16) json_.say("fp16.enabled", "true");
+    if (is_bf16) say("bf16.enabled", true);
+    if (p.compute == DType::F16) say("fp16.enabled", true);
     if (p.autocast != jobs::Autocast::No) {
-      json_.say(kDeepSpeedAutocast, "true");
-      json_.say(kDeepSpeedAutocastType.name,
-                python_quoted(kDeepSpeedAutocastType.word(p.autocast)));
+      say(kDeepSpeedAutocast, true);
+      say(kDeepSpeedAutocastType.name, kDeepSpeedAutocastType.word(p.autocast));
     }
     const bool is_half = p.compute != DType::F32;
     const bool is_small =
         is_half && p.master_bytes == 2 && p.gradient == p.compute && job_.zero != Zero::Nothing;
-    if (is_small) json_.say(is_bf16 ? kDeepSpeedBf16Master : kDeepSpeedFp16Master, "true");
-    if (is_small && is_bf16 && p.state_bytes == 4) json_.say(kDeepSpeedBf16States, "true");
-    json_.say(kDeepSpeedReduce.name, python_quoted(kDeepSpeedReduce.word(p.reduce)));
-    json_.say(kDeepSpeedGradients.name, python_quoted(kDeepSpeedGradients.word(p.gradient)));
+    if (is_small) say(is_bf16 ? kDeepSpeedBf16Master : kDeepSpeedFp16Master, true);
+    if (is_small && is_bf16 && p.state_bytes == 4) say(kDeepSpeedBf16States, true);
+    say(kDeepSpeedReduce.name, kDeepSpeedReduce.word(p.reduce));
+    say(kDeepSpeedGradients.name, kDeepSpeedGradients.word(p.gradient));
     if (job_.optimizer != jobs::Optimizer::Adam) {
-      json_.say("optimizer.type", job_.optimizer == jobs::Optimizer::Sgd ? "\"SGD\"" : "\"Muon\"");
+      say("optimizer.type", job_.optimizer == jobs::Optimizer::Sgd ? "SGD" : "Muon");
     }
   }
 
   void zero() {
-    if (job_.layout.tp > 1) json_.say(kDeepSpeedTensor.name, job_.layout.tp);
-    json_.say(kDeepSpeedStage.name, std::string(kDeepSpeedStage.word(job_.zero)));
+    if (job_.layout.tp > 1) say(kDeepSpeedTensor.name, job_.layout.tp);
+    say(kDeepSpeedStage.name, static_cast<int>(job_.zero));
     if (job_.zero == Zero::Nothing) return;
     const bool is_divided = job_.zero == Zero::Parameters;
-    json_.say(kDeepSpeedOverlap, job_.overlap_gradients ? "true" : "false");
+    say(kDeepSpeedOverlap, job_.overlap_gradients);
     if (job_.bucket_bytes) {
-      json_.say(kDeepSpeedBucket,
-                std::max<std::int64_t>(
-                    1, *job_.bucket_bytes / element_size(job_.precision.gradient).count()));
+      say(kDeepSpeedBucket,
+          std::max<std::int64_t>(
+              1, *job_.bucket_bytes / element_size(job_.precision.gradient).count()));
     }
-    if (is_divided) json_.say(kDeepSpeedPrefetch, job_.prefetch * deepspeed_layer(job_.model));
+    if (is_divided) say(kDeepSpeedPrefetch, job_.prefetch * deepspeed_layer(job_.model));
   }
 
   // Keys in effect that are the program's own.
@@ -147,19 +116,17 @@ class DeepSpeedWriter {
   }
 
   const Job& job_;
-  JsonText json_;
+  nlohmann::ordered_json json_;
 };
 
 JobWords write_ds_config(const Job& job) { return DeepSpeedWriter(job).write(); }
 
 Job deepspeed_as_run(const Job& job, const JobWords& words) {
-  Behind said = said_after(kDeepSpeedFile, words.behind);
-  said.shape = job.model;
-  Options options(kDeepSpeedFile, flat_json(kDeepSpeedFile, "{" + words.body + "}"));
-  Job read = read_deepspeed(options, said);
-  jobs::set_options(read, said.list, kDeepSpeedFile);
-  jobs::complete(read, kDeepSpeedFile);
-  return read;
+  return read_back(kDeepSpeedFile, words.behind, [&](Behind said) {
+    said.shape = job.model;
+    Options options(kDeepSpeedFile, flat_json(kDeepSpeedFile, "{" + words.body + "}"));
+    return read_deepspeed(options, said);
+  });
 }
 
 }  // namespace

@@ -404,10 +404,9 @@ bool is_same_shape(jobs::Model model, const jobs::Model& read) {
 }
 
 Job megatron_as_run(const Job& job, const JobWords& words) {
-  const Behind said = said_after(kMegatronFile, words.behind);
-  Job read = read_megatron(read_script(kMegatronFile, words.body), said);
-  jobs::set_options(read, said.list, kMegatronFile);
-  jobs::complete(read, kMegatronFile);
+  Job read = read_back(kMegatronFile, words.behind, [&](const Behind& said) {
+    return read_megatron(read_script(kMegatronFile, words.body), said);
+  });
   if (!is_same_shape(job.model, read.model)) {
     megatron_cannot("its arguments cannot say the shape of " + job.model.name);
   }

@@ -15,13 +15,11 @@
 #include <utility>
 
 #include "base/error.h"
-#include "frameworks/jobs/readers.h"
 #include "frameworks/jobs/titan_words.h"
 #include "frameworks/jobs/toml.h"
 #include "frameworks/jobs/writers.h"
 #include "frameworks/python_text.h"
 #include "models/networks/program.h"
-#include "models/networks/text.h"
 
 namespace dovetail::frameworks {
 namespace {
@@ -220,12 +218,10 @@ class TitanWriter {
 JobWords write_titan(const Job& job) { return TitanWriter(job).write(); }
 
 Job titan_as_run(const Job& /*job*/, const JobWords& words) {
-  const Behind said = said_after(kTitanFile, words.behind);
-  Options options(kTitanFile, read_toml(kTitanFile, words.body));
-  Job job = read_torchtitan(options, said);
-  jobs::set_options(job, said.list, kTitanFile);
-  jobs::complete(job, kTitanFile);
-  return job;
+  return read_back(kTitanFile, words.behind, [&](const Behind& said) {
+    Options options(kTitanFile, read_toml(kTitanFile, words.body));
+    return read_torchtitan(options, said);
+  });
 }
 
 }  // namespace

@@ -12,7 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "frameworks/jobs/readers.h"
 #include "models/networks/job.h"
+#include "models/networks/text.h"
 
 namespace dovetail::frameworks {
 
@@ -42,6 +44,16 @@ struct JobWriter {
   // The job that the words start: what its reader makes of them.
   jobs::Job (*as_run)(const jobs::Job& job, const JobWords& words) = nullptr;
 };
+
+// What a reader makes of a job, with what stands behind its file.
+template <class Read>
+jobs::Job read_back(const std::string& file, const std::string& behind, Read read) {
+  const Behind said = said_after(file, behind);
+  jobs::Job job = read(said);
+  jobs::set_options(job, said.list, file);
+  jobs::complete(job, file);
+  return job;
+}
 
 JobWriter torchtitan_writer();
 JobWriter megatron_writer();

@@ -4,7 +4,7 @@
     scripts/campaigns/exported_jobs.py [--megatron FOLDER] [--titan FOLDER] [--deepspeed FOLDER] [--packages FOLDER]
                                        [--python PYTHON] [--tool build/dovetail] [--drawn 12] [--table] [--steps]
 
-Thirteen jobs, and so many that are drawn, are exported to each owner whose FOLDER is given: a checkout of NVIDIA/Megatron-LM (commit
+Thirteen jobs, and so many of those that are drawn and can be written, are exported to each owner whose FOLDER is given: a checkout of NVIDIA/Megatron-LM (commit
 d98e8a6), the unpacked packages of torchtitan 0.2.2 and DeepSpeed 0.19.8. PACKAGES has what those import (tyro; pydantic, hjson, psutil,
 py-cpuinfo, einops, msgpack, tqdm; for float8 torchao), PYTHON has torch (`sudo scripts/checks/torch_root.sh` makes one). Asked are
 
@@ -20,6 +20,7 @@ SPDX-License-Identifier: Apache-2.0
 """
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -198,11 +199,11 @@ torch.distributed.destroy_process_group()
 """
 
 
-def drawn(count):
+def drawn():
     """Jobs that hold together by how they are drawn; the tool has the last word."""
-    generator, jobs = random.Random(8), []
-    while len(jobs) < count:
-        model = generator.choice(DENSE if len(jobs) % 3 else EXPERTS)
+    generator = random.Random(8)
+    for number in range(1000):
+        model = generator.choice(DENSE if number % 3 else EXPERTS)
         degrees = {key: generator.choice(values) for key, values in (("tp", (1, 2, 4)), ("pp", (1, 1, 2, 4)), ("cp", (1, 1, 2)), ("dp", (1, 2)))}
         shards, micro = generator.choice((2, 4, 8)), generator.choice((1, 2))
         zero = generator.choice((0, 1, 2, 3, 3))
@@ -217,8 +218,7 @@ def drawn(count):
                             ("reshard", ("no",)), ("bucket", ("64MiB",)), ("kernels", ("eager",)), ("products", ("fp8",)), ("seq", ("8192",))):
             if generator.random() < 0.3:
                 keys[key] = generator.choice(values)
-        jobs.append(f"{model}:" + ",".join(f"{key}={value}" for key, value in keys.items()))
-    return jobs
+        yield f"{model}:" + ",".join(f"{key}={value}" for key, value in keys.items())
 
 
 def export(asked, job, owner, file):
@@ -235,13 +235,19 @@ def last_line(text):
 
 
 def judge(asked, owner, folder, environment, command, suffix):
-    """Counts (written, taken) and says each verdict."""
+    """Says each verdict; how many were refused. Of the drawn jobs so many are taken as can be written."""
     written = taken = 0
-    for number, job in enumerate(JOBS + drawn(asked.drawn)):
+    last = None
+    for number, job in enumerate(itertools.chain(JOBS, drawn())):
+        if number == len(JOBS):
+            last = written + asked.drawn
+        if written == last:
+            break
         file = folder / f"{owner}{number}{suffix}"
         world, why = export(asked, job, owner, file)
         if why:
-            print(f"{owner:11} not written  {job}: {why}")
+            if last is None:
+                print(f"{owner:11} not written  {job}: {why}")
             continue
         written += 1
         ran = subprocess.run(command(file, world), capture_output=True, text=True, check=False,
