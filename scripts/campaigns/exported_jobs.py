@@ -13,7 +13,7 @@ py-cpuinfo, einops, msgpack, tqdm; for float8 torchao), PYTHON has torch (`sudo 
   DeepSpeed    DeepSpeedConfig on as many ranks as the job has
 
 With --table it also says which arguments of Megatron's parser frameworks/jobs/keys/megatron.keys does not know. With --steps an exported
-job of two ranks trains two steps (gloo, f32): with DeepSpeed a small transformer for each stage of ZeRO, with torchtitan its Qwen3 0.6B.
+job of two ranks trains two steps (gloo, f32): with DeepSpeed a small transformer for each stage of ZeRO, with torchtitan its debugmodel.
 FSDP2's file is run by scripts/checks/check_fsdp2.py. A job that the exporter refuses is no fault: its line says why.
 
 SPDX-License-Identifier: Apache-2.0
@@ -151,11 +151,17 @@ except Reached:
     print("taken")
 """
 TITAN_STEPS = "import os, sys, warnings\nwarnings.filterwarnings('ignore')\nimport torch\n" + TITAN_PARTS + """
-config = ConfigManager().parse_args(["--job.config_file", sys.argv[1], "--training.steps", "2", "--lr_scheduler.warmup_steps", "1"])
+from torch.distributed.fsdp import FSDPModule
+divide = FSDPModule.set_gradient_divide_factor
+def divide_apart(module, factor):  # gloo has no sum that divides
+    module.set_force_sum_reduction_for_comms(True)
+    divide(module, factor)
+FSDPModule.set_gradient_divide_factor = divide_apart
+config = ConfigManager().parse_args(["--job.config_file", sys.argv[1], "--model.flavor", "debugmodel", "--training.steps", "2", "--lr_scheduler.warmup_steps", "1"])
 def loader(dp_rank, job_config, **k):
-    generator = torch.Generator().manual_seed(dp_rank)
+    size = (job_config.training.local_batch_size, job_config.training.seq_len + 1)
+    tokens = torch.randint(0, 1000, size, generator=torch.Generator().manual_seed(dp_rank))
     while True:
-        tokens = torch.randint(0, 1000, (job_config.training.local_batch_size, job_config.training.seq_len + 1), generator=generator)
         yield {"input": tokens[:, :-1]}, tokens[:, 1:]
 METRICS.should_log.return_value = True
 trainer = train.Trainer(config)
@@ -320,10 +326,11 @@ def main():
                 file = folder / f"deepspeed_{label}.json"
                 if asked.deepspeed and not export(asked, job, "deepspeed", file)[1]:
                     failed += train(asked, folder, environment, DEEPSPEED_STEPS, file)
-            file = folder / "torchtitan_qwen3.toml"
-            if asked.titan and not export(asked, f"qwen3_0.6b:dp_shard=2,seq={LENGTH},mbs=1,gbs=2,dtype=f32,master=0,kernels=eager",
-                                          "torchtitan", file)[1]:
-                failed += train(asked, folder, environment, TITAN_STEPS, file)
+            for label, keys in (("whole", "mbs=2,gbs=4"), ("accumulated", "mbs=1,gbs=8,recompute=full"), ("kept", "mbs=2,gbs=4,reshard=no,recompute=op")):
+                file = folder / f"torchtitan_{label}.toml"
+                job = f"llama3_8b:dp_shard=2,seq={LENGTH},{keys},dtype=f32,master=0,kernels=eager"
+                if asked.titan and not export(asked, job, "torchtitan", file)[1]:
+                    failed += train(asked, folder, environment, TITAN_STEPS, file)
     if asked.table:
         listed = subprocess.run([asked.python, "-c", LIST], capture_output=True, text=True, check=True, env=environment).stdout.split()
         known = {line.split(";")[1] for line in KEYS.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")}

@@ -140,7 +140,7 @@ TEST_F(JobExportTest, WhateverIsWrittenReadsBackAsWasSaid) {
   Random random(37);
   std::map<std::string, int> done;
   int jobs = 0;
-  for (int draw = 0; jobs < 400 && draw < 4000; ++draw) {
+  for (int draw = 0; jobs < 250 && draw < 2500; ++draw) {
     std::optional<Job> job = drawn_job(random, models, keys, 1 + draw % 2);
     if (!job) continue;
     ++jobs;
@@ -167,8 +167,8 @@ TEST_F(JobExportTest, WhateverIsWrittenReadsBackAsWasSaid) {
       expect_same(in_words(back), in_words(result.as_run));
     }
   }
-  EXPECT_EQ(jobs, 400);
-  for (const std::string& target : job_targets()) EXPECT_GT(done[target], 20) << target;
+  EXPECT_EQ(jobs, 250);
+  for (const std::string& target : job_targets()) EXPECT_GT(done[target], 15) << target;
 }
 
 // torchtitan casts by FSDP, and by autocast where it runs without it; no argument of Megatron's says autocast.

@@ -378,8 +378,15 @@ TEST_F(JobSourceTest, MegatronsExpertsAreTensorParallelAsTheRestIs) {
   EXPECT_EQ(job.layout.etp, 2);
   EXPECT_EQ(job.layout.dp, 32);
   EXPECT_EQ(load_job(experts + "--expert-tensor-parallel-size 1:world=64").layout.etp, 1);
-  EXPECT_THAT(error(experts + "--moe-layer-freq [1]*3+[0]*58:world=64"),
-              HasSubstr("--moe-layer-freq: expected dense layers first"));
+  for (const char* const same :
+       {"[0,0,0]+[1]*58", "([0]*0+(([0]*3+[1])+[1]*57))", "[0]*3+[1]*2*29"})
+    EXPECT_EQ(load_job(experts + "--moe-layer-freq \"" + same + "\":world=64").model, job.model);
+  for (const char* const wrong : {"[1]*3+[0]*58", "[0]*3[1]*58", "[0]*3+[1]*58+", "([0]*3+[1]*58",
+                                  "[0]*3+[1]*99999999999", "[0]*3+[2]*58", "0*3+[1]*58"}) {
+    EXPECT_THAT(error(experts + "--moe-layer-freq \"" + wrong + "\":world=64"),
+                HasSubstr("--moe-layer-freq: expected dense layers first"))
+        << wrong;
+  }
 }
 
 TEST_F(JobSourceTest, MegatronsLayoutSaysItsStages) {
@@ -391,7 +398,8 @@ TEST_F(JobSourceTest, MegatronsLayoutSaysItsStages) {
   EXPECT_EQ(chunks.layout.vp, 2);
   EXPECT_THAT(chunks.notes, IsEmpty());
   EXPECT_EQ(load_job(with("Et*15|t*17L")).layout.layers, (std::vector<std::int64_t>{15, 17}));
-  for (const char* const wrong : {"Et*15|t*16L", "Et*32L", "E(t*16", "x|y", "Et*99999999|tL"}) {
+  for (const char* const wrong : {"Et*15|t*16L", "Et*32L", "E(t*16", "x|y", "Et*99999999|tL",
+                                  "E[t*16|t*16]L", "Et*16+|t*16L"}) {
     EXPECT_THAT(error(with(wrong)), HasSubstr("--pipeline-model-parallel-layout: expected stages "
                                               "for 2 ranks with 32 layers together"));
   }
