@@ -1,4 +1,4 @@
-// What DeepSpeed's JSON says, for its reader (deepspeed_json.cc) and its writer (write_deepspeed.cc).
+// What DeepSpeed's JSON says, for its reader (deepspeed_json.cc) and its writer (write_deepspeed_json.cc).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
