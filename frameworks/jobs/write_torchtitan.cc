@@ -2,7 +2,8 @@
 //
 // The inverse of torchtitan.cc, for the same version (0.2.2, commit 73a0e69). What that refuses to run was read in
 // distributed/parallel_dims.py, models/llama3/infra/parallelize.py, components/optimizer.py and config/job_config.py:
-// a flavor that it does not have, fp16, an optimizer besides Adam, ZeRO's stages 1 and 2, DDP beside another
+// a flavor that it does not have, stages of qwen3 and gpt_oss (models/*/__init__.py), context parallelism
+// of gpt_oss and deepseek_v3 (models/*/model/args.py), fp16, an optimizer besides Adam, ZeRO's stages 1 and 2, DDP beside another
 // parallelism, experts cut otherwise than whole or as the rest, a sample that 2 x cp x tp does not divide; compiled stages
 // whose backward is split, in torch/distributed/pipelining/schedules.py (2.14).
 //
@@ -86,6 +87,14 @@ class TitanWriter {
         known += (known.empty() ? "" : ", ") + std::string(one.model);
       }
       titan_cannot("it has no flavor of " + job_.model.name + " (it has " + known + ")");
+    }
+    if (job_.layout.pp > 1 && (flavor->name == "qwen3" || flavor->name == "gpt_oss")) {
+      titan_cannot("pp=" + std::to_string(job_.layout.pp) + ", and its " +
+                   std::string(flavor->name) + " has no pipelines");
+    }
+    if (job_.layout.cp > 1 && (flavor->name == "gpt_oss" || flavor->name == "deepseek_v3")) {
+      titan_cannot("cp=" + std::to_string(job_.layout.cp) + ", and its " +
+                   std::string(flavor->name) + " has no context parallelism");
     }
     toml_.say_word(kTitanModel, flavor->name);
     toml_.say_word(kTitanFlavor, flavor->flavor);

@@ -390,6 +390,10 @@ TEST_F(JobExportTest, WhatCannotBeRunIsRefusedInOneLine) {
   EXPECT_THAT(refusal("torchtitan", "llama3_8b:dp_shard=2,cp=2,seq=4098"),
               HasSubstr("seq=4098 is no multiple of 2 x cp x tp=4"));
   EXPECT_THAT(refusal("torchtitan", "mixtral_8x7b:dp_shard=8,ep=4"), HasSubstr("no flavor"));
+  EXPECT_THAT(refusal("torchtitan", "qwen3_8b:dp_shard=8,pp=2"),
+              HasSubstr("pp=2, and its qwen3 has no pipelines"));
+  EXPECT_THAT(refusal("torchtitan", "deepseek_v3:dp_shard=8,cp=2"),
+              HasSubstr("cp=2, and its deepseek_v3 has no context parallelism"));
   EXPECT_THAT(refusal("megatron", "vit_b16:dp=8"), HasSubstr("a model of pictures"));
   EXPECT_THAT(refusal("megatron", "gpt3_175b:tp=8,seq=4096"), HasSubstr("longer than gpt3_175b's"));
   EXPECT_THAT(refusal("megatron", "llama3_8b:dp_shard=8,optimizer=muon"),
