@@ -55,7 +55,8 @@ jobs::Job read_llamafactory(const std::string& file, const Flat& text, const Beh
   if (options.text("finetuning_type", "lora") == "lora") {
     set_lora(t, options.degree("lora_rank", 8), "lora_target", options.text("lora_target", "all"));
   }
-  t.is_held_narrow = options.flag("pure_bf16", false) || t.lora > 0;
+  t.is_held_narrow = t.lora > 0;
+  if (options.flag("pure_bf16", false)) set_held(t, schedule::DType::BF16);
   if (options.flag("fp8", false)) t.is_fp8 = true;
   if (options.flag("use_muon", false)) t.optimizer = jobs::Optimizer::Muon;
   if (options.flag("enable_liger_kernel", false)) {

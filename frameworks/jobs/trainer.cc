@@ -115,7 +115,7 @@ class Trainer {
       p.compute = DType::F32;
       p.master_bytes = 0;
       if (t_.is_tf32) p.products = schedule::Operands::Tf32;
-    } else if (is_fsdp) {
+    } else if (is_fsdp && !t_.is_pure) {
       p.compute = p.reduce = *t_.narrow;
     } else if (t_.is_held_narrow && t_.lora == 0) {
       p.compute = p.gradient = p.reduce = *t_.narrow;

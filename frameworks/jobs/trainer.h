@@ -38,6 +38,7 @@ struct Training {
 
   std::optional<schedule::DType> narrow = std::nullopt;  // bf16 or fp16
   bool is_held_narrow = false;                           // weights are, where nothing raises them
+  bool is_pure = false;                                  // nothing does: no mixed precision
   bool is_tf32 = false, is_fp8 = false;
   jobs::Optimizer optimizer = jobs::Optimizer::Adam;
   jobs::Updates updates = jobs::Updates::Fused;
@@ -85,6 +86,8 @@ void set_accelerate(Training& training, const std::string& file, const Flat& tex
                     const Behind& said);
 // FSDP's own keys, which begin with `front`: "fsdp_config.fsdp_".
 void set_fsdp(Training& training, Options& options, const std::string& front);
+// Weights are held in this type; without mixed precision they are multiplied and trained so, too.
+void set_held(Training& training, schedule::DType type);
 // An optimizer by the name that transformers has for it (OptimizerNames), with what is counted in its place.
 void set_optimizer(Training& training, std::string_view key, const std::string& name);
 // Of a DeepSpeed file that another file names, or of what stands in that file itself below `key`.

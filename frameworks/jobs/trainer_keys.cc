@@ -134,6 +134,13 @@ void note_engine(Training& training, const Options& options) {
                            "it with a file of its own, say that command");
 }
 
+void set_held(Training& training, DType type) {
+  training.is_held_narrow = true;
+  if (training.narrow) return;
+  training.narrow = type;
+  training.is_pure = true;
+}
+
 void set_lora(Training& training, std::int64_t rank, std::string_view key,
               std::string_view targets) {
   training.lora = rank;

@@ -352,6 +352,22 @@ TEST_F(YamlJobTest, CommandsAndScriptsAreTheJobsOfTheirFiles) {
               HasSubstr("--hidden-size is missing"));
 }
 
+// Trained in 16 bits throughout: weights, gradients and states, without master copies.
+constexpr const char* kNarrow = "grads=bf16,reduce=bf16,master=0,states=4,";
+
+TEST_F(YamlJobTest, PureBf16NeedsNoBf16BesideIt) {
+  std::string text = kFactory;
+  text.replace(text.find("bf16: true"), 10, "pure_bf16: true");
+  const std::string whole = std::string("qwen3_8b:dp=8,seq=4096,mbs=1,recompute=full,") + kNarrow +
+                            "kernels=transformers,as=torch,sp=no";
+  EXPECT_EQ(line(file("pure.yaml", text) + ":world=8"), line(whole));
+  EXPECT_EQ(line(file("pure.yaml", text + "bf16: false\n") + ":world=8"), line(whole));
+  text.replace(text.find("full"), 4, "lora");
+  EXPECT_EQ(line(file("pure.yaml", text) + ":world=8"),
+            line("qwen3_8b:dp=8,seq=4096,mbs=1,recompute=full,lora=8,kernels=transformers,as=torch,"
+                 "sp=no"));
+}
+
 constexpr const char* kExperiment = R"(
 exp_name: ${PRIMUS_EXP_NAME:x}
 modules:
