@@ -34,6 +34,17 @@ void length_of_llamafactory(Training& t, Options& options) {
   }
 }
 
+// `type`: torch_dtype. What a checkpoint is stored in ("auto") is bf16 of the models that are known.
+void hold_as_loaded(Training& t, const std::string& type) {
+  if (!is_one_of(type, "bfloat16|bf16|float16|fp16|half|auto")) return;
+  const bool is_half = is_one_of(type, "float16|fp16|half");
+  if (!t.narrow && is_one_of(type, "auto"))
+    t.assume("torch_dtype", type, "weights are counted as stored, loaded and trained in bf16");
+  if (!t.narrow && t.engine == Training::Engine::DeepSpeed)
+    t.assume("torch_dtype", type, "counted as what DeepSpeed's file has for auto");
+  set_held(t, is_half ? schedule::DType::F16 : schedule::DType::BF16);
+}
+
 }  // namespace
 
 jobs::Job read_llamafactory(const std::string& file, const Flat& text, const Behind& said,
@@ -92,7 +103,7 @@ jobs::Job read_trainer(const std::string& file, const Flat& text, const Behind& 
              options.text("lora_target_modules", "q_proj,v_proj"));  // PEFT's own
   }
   const std::string type = options.text("torch_dtype", options.text("dtype", ""));
-  t.is_held_narrow = t.narrow && is_one_of(type, "bfloat16|float16|auto");
+  hold_as_loaded(t, type);
   if (type.empty() && t.narrow && t.engine == Training::Engine::Ddp)
     t.assume("torch_dtype", "", "weights are counted as loaded in f32, as transformers 4 does");
   static_cast<void>(options.has("packing"));

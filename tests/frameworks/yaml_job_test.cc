@@ -368,6 +368,29 @@ TEST_F(YamlJobTest, PureBf16NeedsNoBf16BesideIt) {
                  "sp=no"));
 }
 
+constexpr const char* kTrainer =
+    "torchrun --nproc_per_node 8 sft.py --model_name_or_path Qwen/Qwen2.5-7B --max_length 2048 "
+    "--per_device_train_batch_size 2 ";
+constexpr const char* kTrained =
+    "qwen2.5_7b:dp=8,seq=2048,mbs=2,kernels=transformers,as=torch,sp=no,";
+
+TEST_F(YamlJobTest, WeightsThatAreLoadedIn16BitsAreTrainedSoWithoutMixedPrecision) {
+  const std::string command = kTrainer, job = kTrained;
+  EXPECT_EQ(line(command + "--torch_dtype bfloat16"), line(job + kNarrow));
+  EXPECT_EQ(line(command + "--dtype bfloat16 --bf16 False"), line(job + kNarrow));
+  EXPECT_EQ(line(command + "--dtype float16"),
+            line(job + "dtype=f16,grads=f16,reduce=f16,master=0,states=4"));
+  EXPECT_EQ(line(command + "--torch_dtype float32"), line(job + "dtype=f32,master=0"));
+  EXPECT_THAT(assumed(command + "--torch_dtype auto"),
+              Contains(StartsWith("torch_dtype auto: weights are counted as stored")));
+  // FSDP raises weights under mixed precision alone.
+  const std::string sharded =
+      "qwen2.5_7b:dp_shard=8,zero=3,seq=2048,mbs=2,kernels=transformers,as=fsdp,sp=no,";
+  EXPECT_EQ(line(command + "--torch_dtype bfloat16 --fsdp full_shard"), line(sharded + kNarrow));
+  EXPECT_EQ(line(command + "--torch_dtype bfloat16 --bf16 --fsdp full_shard"),
+            line(sharded + "reduce=bf16"));
+}
+
 constexpr const char* kExperiment = R"(
 exp_name: ${PRIMUS_EXP_NAME:x}
 modules:
