@@ -96,12 +96,14 @@ std::size_t take_environment(std::string_view text, std::map<std::string, std::s
   }
 }
 
-// What stands behind a script is handed to the command that it ends with.
+// What stands behind a script is handed to its commands, of which one is read.
 Script with_flags(Script script, const Script& behind) {
   if (script.commands.empty()) return script;
   for (const OptionText& flag : behind.flags) {
-    script.commands.back().push_back(flag.name);
-    if (!flag.value.empty()) script.commands.back().push_back(flag.value);
+    for (std::vector<std::string>& command : script.commands) {
+      command.push_back(flag.name);
+      if (!flag.value.empty()) command.push_back(flag.value);
+    }
   }
   return script;
 }
@@ -150,8 +152,10 @@ jobs::Job read_source(const std::string& source, const Behind& said) {
     if (auto job = is_log ? std::nullopt : read_launch(with_flags(script, flags), said))
       return *job;
     replace(script.flags, std::move(flags.flags));
+    const std::size_t trainings = script.trainings;
     jobs::Job job = read_megatron(std::move(script), said);
     if (is_log) note_steps(job, measured_run(text));
+    note_trainings(job, file, trainings);
     return job;
   }
   if (file.ends_with(".json") || is_yaml(file))

@@ -107,6 +107,7 @@ struct Command {
 };
 
 std::optional<Command> command_of(Words words) {
+  if (!words.empty() && (words.front() == "echo" || words.front() == "printf")) return std::nullopt;
   const auto begin = std::ranges::find_if(
       words, [](const std::string& word) { return launcher_of(word).has_value(); });
   if (begin == words.end()) return std::nullopt;
@@ -187,32 +188,59 @@ bool is_of_trainer(const Arguments& program) {
                              [&program](const char* name) { return program.has(name); });
 }
 
+std::string config_of(const Arguments& program) {
+  std::string config = program.value("config");
+  for (const std::string& word : program.loose) {
+    if (config.empty() && is_config(word)) config = word;
+  }
+  return config;
+}
+
+bool is_tool(const Command& command) {
+  return command.launcher == Launcher::Factory || command.launcher == Launcher::Axolotl ||
+         command.program.find("axolotl.cli") != std::string::npos;
+}
+
+// Whether its program takes TrainingArguments, or a file that is understood.
+bool is_trainer(const Command& command) {
+  const Arguments program = arguments_of(command.rest);
+  return is_tool(command) || is_of_trainer(program) || !config_of(program).empty();
+}
+
+bool is_of_megatron(const Command& command) {
+  return !is_trainer(command) && arguments_of(command.rest).has("num_layers");
+}
+
+// How well a command says that it trains: its program's name, and that it starts ranks.
+int training_of(const Command& command) {
+  const std::string_view name = name_in(command.program);
+  const bool says = std::ranges::any_of(
+      std::array<std::string_view, 4>{"train", "tune", "sft", "run_clm"},
+      [name](std::string_view word) { return name.find(word) != std::string_view::npos; });
+  return (says || is_tool(command) ? 2 : 0) + (command.launcher == Launcher::Python ? 0 : 1);
+}
+
+bool is_same(const Command& a, const Command& b) {
+  return a.launcher == b.launcher && a.program == b.program && std::ranges::equal(a.own, b.own) &&
+         std::ranges::equal(a.rest, b.rest);
+}
+
 class LaunchReader {
  public:
   LaunchReader(const Script& script, const Behind& said) : script_(script), said_(said) {}
 
-  std::optional<jobs::Job> read(const Command& command) {
+  jobs::Job read(const Command& command) {
     const Arguments own = arguments_of(command.own);
     const Arguments program = arguments_of(command.rest);
-    std::string config = program.value("config");
-    for (const std::string& word : program.loose) {
-      if (config.empty() && is_config(word)) config = word;
-    }
-    const bool is_tool = command.launcher == Launcher::Factory ||
-                         command.launcher == Launcher::Axolotl ||
-                         command.program.find("axolotl.cli") != std::string::npos;
-    const bool is_trainer = is_tool || is_of_trainer(program) || !config.empty();
     if (command.launcher == Launcher::Accelerate) {
       Flat keys = launch_keys(own);
-      if (!is_trainer) return accelerate(own, keys, program);
+      if (!is_trainer(command)) return accelerate(own, keys, program);
       set_accelerate(t_, launch_file(own), keys, said_);
-    } else if (!is_trainer) {
-      return std::nullopt;
     }
     if (t_.world == 0) t_.world = world(command.launcher, own);
     std::vector<OptionText> flags = program.flags;
     std::erase_if(flags, [](const OptionText& one) { return one.name == "config"; });
-    return program_job(config, std::move(flags), command.launcher == Launcher::Factory);
+    return program_job(config_of(program), std::move(flags), command.launcher == Launcher::Factory);
   }
 
  private:
@@ -241,8 +269,7 @@ class LaunchReader {
     return keys;
   }
 
-  std::optional<jobs::Job> accelerate(const Arguments& own, const Flat& keys,
-                                      const Arguments& program) const {
+  jobs::Job accelerate(const Arguments& own, const Flat& keys, const Arguments& program) const {
     jobs::Job job = read_accelerate(launch_file(own), keys, said_);
     for (const OptionText& flag : program.flags)
       assume(job, "--" + flag.name, flag.value, "the program's own: not heeded");
@@ -314,13 +341,31 @@ jobs::Job read_keys(const std::string& file, std::vector<OptionText> flags, cons
 }
 
 std::optional<jobs::Job> read_launch(const Script& script, const Behind& said) {
-  // The last that trains: what stands before it prepares.
-  for (auto words = script.commands.rbegin(); words != script.commands.rend(); ++words) {
-    const std::optional<Command> command = command_of(*words);
-    if (!command) continue;
-    if (auto job = LaunchReader(script, said).read(*command)) return job;
+  // The first of those that say best that they train: others prepare, evaluate or merge.
+  std::vector<Command> commands;
+  int best = 0;
+  for (const std::vector<std::string>& words : script.commands) {
+    const std::optional<Command> command = command_of(words);
+    if (!command || (command->launcher != Launcher::Accelerate && !is_trainer(*command) &&
+                     !is_of_megatron(*command)))
+      continue;
+    const int training = training_of(*command);
+    if (training > best) commands.clear();
+    best = std::max(best, training);
+    const bool is_there = std::ranges::any_of(
+        commands, [&](const Command& other) { return is_same(other, *command); });
+    if (training == best && !is_there) commands.push_back(*command);
   }
-  return std::nullopt;
+  if (commands.empty() || is_of_megatron(commands.front())) return std::nullopt;
+  jobs::Job job = LaunchReader(script, said).read(commands.front());
+  note_trainings(job, said.where, commands.size());
+  return job;
+}
+
+void note_trainings(jobs::Job& job, const std::string& where, std::size_t count) {
+  if (count < 2) return;
+  job.notes.push_back(where + " starts " + std::to_string(count) +
+                      " trainings: this is the first of them");
 }
 
 bool starts_training(std::string_view command) {

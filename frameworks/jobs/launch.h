@@ -23,6 +23,9 @@ jobs::Job read_keys(const std::string& file, std::vector<OptionText> flags, cons
 // Nothing where no command of the script is of these.
 std::optional<jobs::Job> read_launch(const Script& script, const Behind& said);
 
+// Of a script that starts several.
+void note_trainings(jobs::Job& job, const std::string& where, std::size_t count);
+
 // Whether a command begins with a word that starts such a training.
 bool starts_training(std::string_view command);
 

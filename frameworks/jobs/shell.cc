@@ -308,9 +308,30 @@ class ScriptReader {
     is_start_ = true;
   }
 
-  // Those of what trains; where nothing in it says so those of its programs, else all that stand in it.
+  static bool is_equal(const OptionText& a, const OptionText& b) {
+    return a.name == b.name && a.value == b.value;
+  }
+
+  // Those of what trains, of the first of several; where nothing in it says so those of its programs, else all that stand in it.
   std::vector<OptionText> flags_of_training() {
     const bool any_trains = std::ranges::any_of(commands_, &Command::trains);
+    const auto starts = [any_trains](const Command& command) {
+      return command.trains == any_trains &&
+             std::ranges::find(command.flags.all, "--num-layers", &OptionText::name) !=
+                 command.flags.all.end();
+    };
+    std::vector<std::vector<OptionText>> trainings;
+    for (const Command& command : commands_) {
+      if (!starts(command)) continue;
+      if (!std::ranges::any_of(trainings, [&](const auto& other) {
+            return std::ranges::equal(other, command.flags.all, is_equal);
+          }))
+        trainings.push_back(command.flags.all);
+    }
+    if (trainings.size() > 1) {
+      script_.trainings = trainings.size();
+      return std::move(trainings.front());
+    }
     std::vector<OptionText> flags;
     for (Command& command : commands_) {
       if (command.trains != any_trains) continue;
@@ -319,9 +340,7 @@ class ScriptReader {
     if (!commands_.empty()) return flags;
     // What a variable holds stands where it is set and where it is used.
     for (std::size_t i = 0; i < loose_.all.size(); ++i) {
-      const auto is_same = [&](const OptionText& other) {
-        return other.name == loose_.all[i].name && other.value == loose_.all[i].value;
-      };
+      const auto is_same = [&](const OptionText& other) { return is_equal(other, loose_.all[i]); };
       const auto behind = loose_.all.begin() + static_cast<std::ptrdiff_t>(i) + 1;
       if (std::none_of(behind, loose_.all.end(), is_same)) flags.push_back(loose_.all[i]);
     }

@@ -26,6 +26,7 @@ struct Script {
       flags;  // names with their dashes; without a value where none follows on the line
   std::map<std::string, std::string> variables = {};    // those that it sets
   std::vector<std::vector<std::string>> commands = {};  // the words of each that runs a program
+  std::size_t trainings = 1;  // that differ; the flags are those of the first
 };
 
 // What a script is started with.

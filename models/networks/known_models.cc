@@ -44,7 +44,7 @@ Model llama3_tied(const Dense& d) {
   Model model = llama3(d);
   model.tied = true;
   model.source = "meta-llama/Llama-3.2";
-  model.written.scale.factor = 32;
+  model.written.scale->factor = 32;
   return model;
 }
 
@@ -56,7 +56,7 @@ Model qwen2(const Dense& d, bool tied) {
   model.attention.in_bias = true;
   model.sequence = 8192;
   model.source = "Qwen/Qwen2.5";
-  model.written.scale.base = 1'000'000;
+  model.written.scale = RotaryScale{.base = 1'000'000};
   return model;
 }
 

@@ -27,6 +27,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 #ifdef DOVETAIL_YAML
@@ -389,6 +390,48 @@ TEST_F(YamlJobTest, WeightsThatAreLoadedIn16BitsAreTrainedSoWithoutMixedPrecisio
   EXPECT_EQ(line(command + "--torch_dtype bfloat16 --fsdp full_shard"), line(sharded + kNarrow));
   EXPECT_EQ(line(command + "--torch_dtype bfloat16 --bf16 --fsdp full_shard"),
             line(sharded + "reduce=bf16"));
+}
+
+TEST_F(YamlJobTest, OfSeveralCommandsTheFirstThatTrainsIsRead) {
+  const std::string command = std::string(kTrainer) + "--bf16 --gradient_accumulation_steps 8";
+  const std::string job = line(command);
+  EXPECT_EQ(line(std::string(kTrainer) + "--bf16:gbs=128"), job);
+  const std::string model = " --model_name_or_path Qwen/Qwen2.5-0.5B --max_length 128 ";
+  const std::string out = "python merge.py --model_name_or_path out/x --max_length 128";
+  for (const std::string& more :
+       {"torchrun --nproc_per_node 8 eval.py" + model,
+        "accelerate launch --num_processes 8 eval.py" + model, "python merge.py" + model, out,
+        "echo " + std::string(kTrainer)}) {
+    EXPECT_EQ(line(file("a.sh", command + "\n" + more + "\n")), job) << more;
+    EXPECT_EQ(line(file("a.sh", more + "\n" + command + "\n")), job) << more;
+    EXPECT_THAT(load_job(file("a.sh", command + "\n" + more)).notes,
+                Not(Contains(HasSubstr("trainings"))))
+        << more;
+  }
+  EXPECT_EQ(line(command + " && " + out), job);
+  // Flags behind the script are those of the command that is read.
+  EXPECT_EQ(line(file("a.sh", command + "\n" + out) + " --max_length 4096"),
+            line(command + " --max_length 4096"));
+  const std::string two = file("two.sh", command + "\n" + command + " --max_length 4096\n");
+  EXPECT_EQ(line(two), job);
+  EXPECT_THAT(load_job(two).notes,
+              Contains(two + " starts 2 trainings: this is the first of them"));
+}
+
+TEST_F(YamlJobTest, OfSeveralTrainingsOfMegatronTheFirstIsRead) {
+  const auto command = [](const std::string& layers) {
+    return "torchrun --nproc_per_node 8 pretrain_gpt.py --hidden-size 64 --num-attention-heads 2 "
+           "--seq-length 64 --micro-batch-size 1 --global-batch-size 8 --vocab-size 1000 "
+           "--max-position-embeddings 64 --num-layers " +
+           layers + "\n";
+  };
+  const std::string two = file("two.sh", command("2") + command("4"));
+  EXPECT_EQ(load_job(two + ":world=8").model.layers, 2);
+  EXPECT_THAT(load_job(two + ":world=8").notes,
+              Contains(two + " starts 2 trainings: this is the first of them"));
+  const std::string same = file("same.sh", "echo " + command("2") + command("2"));
+  EXPECT_EQ(load_job(same + ":world=8").model.layers, 2);
+  EXPECT_THAT(load_job(same + ":world=8").notes, Not(Contains(HasSubstr("trainings"))));
 }
 
 constexpr const char* kExperiment = R"(

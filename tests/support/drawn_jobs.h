@@ -92,6 +92,9 @@ inline const std::vector<Drawn> kRareKeys = {
     {"updates", {"fused", "foreach"}},
     {"graph", {"no", "yes"}},
     {"wrap", {"auto", "always"}},
+    {"scaling", {"delayed", "tensor", "block", "mx"}},
+    {"dispatch", {"all-to-all", "deepep", "hybridep"}},
+    {"loss", {"whole", "fused", "chunked"}},
     {"as", {"any", "torch", "fsdp", "megatron", "deepspeed"}},
 };
 
