@@ -51,6 +51,30 @@ std::vector<OptionText> keys_of(std::vector<OptionText> flags) {
   return flags;
 }
 
+// The words behind a file of keys: --KEY VALUE and KEY=VALUE. Throws InputError for any other.
+std::vector<OptionText> flags_behind(const std::string& file, const Script& line) {
+  std::vector<OptionText> flags;
+  bool takes_value = false, is_first = true;
+  for (const std::string& word :
+       line.commands.empty() ? std::vector<std::string>() : line.commands.front()) {
+    const bool is_flag = word.size() > 2 && word.starts_with("--");
+    const std::size_t equals = std::min(word.find('='), word.size());
+    if (!std::exchange(is_first, false)) {
+      if (is_flag || (!takes_value && equals > 0 && equals < word.size())) {
+        flags.push_back({.name = (is_flag ? "" : "--") + word.substr(0, equals)});
+        if (equals < word.size()) flags.back().value = word.substr(equals + 1);
+      } else if (takes_value) {
+        flags.back().value = word;
+      } else {
+        throw InputError(file + ": " + word +
+                         ": expected --KEY VALUE or KEY=VALUE behind the file");
+      }
+      takes_value = is_flag && equals == word.size();
+    }
+  }
+  return flags;
+}
+
 bool is_script(std::string_view file) {
   return std::ranges::any_of(kScripts,
                              [file](std::string_view end) { return file.ends_with(end); });
@@ -122,7 +146,7 @@ void note_steps(jobs::Job& job, const MeasuredRun& run) {
 jobs::Job read_source(const std::string& source, const Behind& said) {
   const std::size_t space = std::min(source.find(' '), source.size());
   const std::string file = source.substr(0, space);
-  Script flags = read_script(said.where, std::string_view(source).substr(space));
+  Script flags = read_script(said.where, source);  // the file is its first word
   if (source.starts_with('-')) {
     return read_megatron(read_script(said.where, source), said);
   }
@@ -137,7 +161,7 @@ jobs::Job read_source(const std::string& source, const Behind& said) {
   }
   if (file.ends_with(".toml")) {
     std::vector<OptionText> keys = read_toml(file, read_file(file));
-    replace(keys, keys_of(std::move(flags.flags)));
+    replace(keys, keys_of(flags_behind(file, flags)));
     Options options(file, std::move(keys));
     return read_torchtitan(options, said);
   }
@@ -159,7 +183,7 @@ jobs::Job read_source(const std::string& source, const Behind& said) {
     return job;
   }
   if (file.ends_with(".json") || is_yaml(file))
-    return read_source_file(file, without_dashes(std::move(flags.flags)), said);
+    return read_source_file(file, without_dashes(flags_behind(file, flags)), said);
   return read_plain(source, said);
 }
 

@@ -46,6 +46,12 @@ class PrimusReader {
       if (!model.empty()) merge(model_preset(framework, front + "model", model));
     }
     merge(section(text, front + "overrides."));
+    for (OptionText& flag : flags_) {
+      const std::string overrides = front + "overrides.";
+      if (flag.name.starts_with(overrides)) flag.name.erase(0, overrides.size());
+      if (flag.name.starts_with(kModules))
+        throw InputError(file_ + ": " + flag.name + ": expected a key below " + overrides);
+    }
     replace(keys_, std::exchange(flags_, {}));
     return framework == "megatron" ? megatron() : torchtitan();
   }

@@ -434,6 +434,25 @@ TEST_F(YamlJobTest, OfSeveralTrainingsOfMegatronTheFirstIsRead) {
   EXPECT_THAT(load_job(same + ":world=8").notes, Not(Contains(HasSubstr("trainings"))));
 }
 
+TEST_F(YamlJobTest, KeysAndValuesBehindAFileAreHeeded) {
+  const std::string sft = file("sft.yaml", kFactory);
+  EXPECT_EQ(line(sft + " per_device_train_batch_size=4 gradient_accumulation_steps=2:world=8"),
+            line(sft + " --per_device_train_batch_size 4 --gradient_accumulation_steps=2:world=8"));
+  EXPECT_EQ(load_job(sft + " per_device_train_batch_size=4:world=8").batch.micro, 4);
+  const std::string axolotl = file("fft.yml", "base_model: Qwen/Qwen3-8B\nmicro_batch_size: 1\n");
+  EXPECT_EQ(load_job(axolotl + " micro_batch_size=4:world=8").batch.micro, 4);
+  const std::string fsdp = file("fsdp.yaml", "distributed_type: FSDP\nmixed_precision: bf16\n");
+  EXPECT_EQ(
+      load_job(fsdp + " mixed_precision=no:world=8,model=gpt2,seq=64,mbs=1").precision.compute,
+      schedule::DType::F32);
+  const std::string toml = file("base.toml", "[model]\nname = \"llama3\"\nflavor = \"8B\"\n");
+  EXPECT_EQ(load_job(toml + " training.local_batch_size=4:world=8").batch.micro, 4);
+  for (const std::string& path : {sft, axolotl, fsdp, toml}) {
+    EXPECT_EQ(error(path + " word:world=8"),
+              path + ": word: expected --KEY VALUE or KEY=VALUE behind the file");
+  }
+}
+
 constexpr const char* kExperiment = R"(
 exp_name: ${PRIMUS_EXP_NAME:x}
 modules:
@@ -482,6 +501,11 @@ TEST_F(YamlJobTest, PrimusIsReadWithItsPresets) {
   EXPECT_EQ(line("TP=4 " + path + ":world=8"), line(arguments + "4:world=8"));
   EXPECT_EQ(line(path + " --seq_length 8192:world=8"),
             line(arguments + "2 --seq-length 8192:world=8"));
+  EXPECT_EQ(line(path + " seq_length=8192:world=8"),
+            line(path + " --modules.pre_trainer.overrides.seq_length 8192:world=8"));
+  EXPECT_EQ(load_job(path + " seq_length=8192:world=8").batch.sequence, 8192);
+  EXPECT_THAT(error(path + " --modules.other.seq_length 8192:world=8"),
+              HasSubstr("expected a key below modules.pre_trainer.overrides."));
   EXPECT_THAT(
       assumed(path + ":world=8"),
       Contains("use_turbo_attention true: kernels are counted as those of Transformer Engine"));
