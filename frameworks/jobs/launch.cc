@@ -225,6 +225,22 @@ bool is_same(const Command& a, const Command& b) {
          std::ranges::equal(a.rest, b.rest);
 }
 
+// LLaMA-Factory's by the keys that only its files have.
+bool is_of_factory(const Flat& keys) {
+  return keys.has("model_name_or_path") &&
+         std::ranges::any_of(
+             std::array{"stage", "finetuning_type", "cutoff_len", "template", "dataset_dir"},
+             [&keys](const char* key) { return keys.has(key); });
+}
+
+// Its own entry points, src/train.py among them, whose name says nothing: a flag does.
+bool is_factory_program(const Command& command, const Arguments& program) {
+  return command.launcher == Launcher::Factory ||
+         command.program.find("llamafactory") != std::string::npos ||
+         program.has("finetuning_type") ||
+         is_one_of(program.value("stage"), "pt|sft|rm|ppo|dpo|kto");
+}
+
 class LaunchReader {
  public:
   LaunchReader(const Script& script, const Behind& said) : script_(script), said_(said) {}
@@ -240,7 +256,7 @@ class LaunchReader {
     if (t_.world == 0) t_.world = world(command.launcher, own);
     std::vector<OptionText> flags = program.flags;
     std::erase_if(flags, [](const OptionText& one) { return one.name == "config"; });
-    return program_job(config_of(program), std::move(flags), command.launcher == Launcher::Factory);
+    return program_job(config_of(program), std::move(flags), is_factory_program(command, program));
   }
 
  private:
@@ -300,8 +316,8 @@ class LaunchReader {
     Flat keys = read_flat(file);
     replace(keys.options, std::move(flags));
     if (keys.has("base_model")) return read_axolotl(file, keys, said_, std::move(t_));
-    return is_factory ? read_llamafactory(file, keys, said_, std::move(t_))
-                      : read_trainer(file, keys, said_, std::move(t_));
+    return is_factory || is_of_factory(keys) ? read_llamafactory(file, keys, said_, std::move(t_))
+                                             : read_trainer(file, keys, said_, std::move(t_));
   }
 
   const Script& script_;
@@ -319,12 +335,7 @@ jobs::Job read_keys(const std::string& file, std::vector<OptionText> flags, cons
   if (keys.has("distributed_type") || keys.has("compute_environment"))
     return read_accelerate(file, keys, said);
   if (keys.has("base_model")) return read_axolotl(file, keys, said);
-  if (keys.has("model_name_or_path")) {
-    const bool is_factory = std::ranges::any_of(
-        std::array{"stage", "finetuning_type", "cutoff_len", "template", "dataset_dir"},
-        [&keys](const char* key) { return keys.has(key); });
-    if (is_factory) return read_llamafactory(file, keys, said);
-  }
+  if (is_of_factory(keys)) return read_llamafactory(file, keys, said);
   if (keys.has("model") &&
       (keys.has("dist_config") || keys.has("train_dataset") || keys.has("peft_config")))
     throw InputError(file +

@@ -453,6 +453,24 @@ TEST_F(YamlJobTest, KeysAndValuesBehindAFileAreHeeded) {
   }
 }
 
+TEST_F(YamlJobTest, OtherEntriesOfLlamaFactoryAreItsOwn) {
+  std::string text = kFactory;
+  text.replace(text.find("full"), 4, "lora");
+  const std::string path = file("lora.yaml", text);
+  const std::string job = line(path + ":world=8");
+  EXPECT_EQ(load_job(path + ":world=8").lora, 8);
+  EXPECT_EQ(line("torchrun --nproc_per_node 8 src/train.py " + path), job);
+  EXPECT_EQ(line("torchrun --nproc_per_node 8 src/llamafactory/launcher.py " + path), job);
+  EXPECT_EQ(line("accelerate launch --num_processes 8 src/train.py " + path), job);
+  const std::string flags =
+      "deepspeed --num_gpus 8 src/train.py --stage sft --do_train --finetuning_type lora "
+      "--model_name_or_path Qwen/Qwen3-8B --cutoff_len 4096 --per_device_train_batch_size 1 "
+      "--bf16 ";
+  EXPECT_EQ(line(flags), job);
+  EXPECT_THAT(error(flags + "--quantization_bit 4"),
+              HasSubstr("quantization_bit: weights of few bits are not modelled"));
+}
+
 constexpr const char* kExperiment = R"(
 exp_name: ${PRIMUS_EXP_NAME:x}
 modules:
