@@ -45,6 +45,30 @@ void hold_as_loaded(Training& t, const std::string& type) {
   set_held(t, is_half ? schedule::DType::F16 : schedule::DType::BF16);
 }
 
+// TRL's use_peft, and what other programs call it. One that says a rank and no switch has adapters.
+void adapters_of_program(Training& t, Options& options, const Behind& said) {
+  const bool has_rank = options.has("lora_r");
+  const bool is_peft = options.flag("use_peft", false);
+  std::string_view by = has_rank ? "lora_r" : "";
+  bool is_on = is_peft || has_rank;
+  for (const std::string_view key : {"use_peft", "use_lora", "lora_enable"}) {
+    if (!options.has(key)) continue;
+    by = key;
+    is_on = options.flag(key, false);
+    if (is_on) break;
+  }
+  const std::string targets = options.text("lora_target_modules", "q_proj,v_proj");  // PEFT's own
+  if (!is_on || (said.says("lora") && !has_rank)) return;
+  if (!has_rank && !is_peft) {
+    throw InputError(options.file() + ": " + std::string(by) +
+                     ": the rank of its adapters is not said: expected --lora_r 16, or :lora=16 "
+                     "behind");
+  }
+  set_lora(t, options.degree("lora_r", 16), "lora_target_modules", targets);
+  if (!is_peft)
+    t.assume("lora_r", std::to_string(t.lora), "counted as LoRA of PEFT beside frozen weights");
+}
+
 }  // namespace
 
 jobs::Job read_llamafactory(const std::string& file, const Flat& text, const Behind& said,
@@ -98,10 +122,7 @@ jobs::Job read_trainer(const std::string& file, const Flat& text, const Behind& 
   }
   const std::string attention = options.text("attn_implementation", "sdpa");
   t.flash = attention != "eager";
-  if (options.flag("use_peft", false)) {
-    set_lora(t, options.degree("lora_r", 16), "lora_target_modules",
-             options.text("lora_target_modules", "q_proj,v_proj"));  // PEFT's own
-  }
+  adapters_of_program(t, options, said);
   const std::string type = options.text("torch_dtype", options.text("dtype", ""));
   hold_as_loaded(t, type);
   if (type.empty() && t.narrow && t.engine == Training::Engine::Ddp)

@@ -471,6 +471,25 @@ TEST_F(YamlJobTest, OtherEntriesOfLlamaFactoryAreItsOwn) {
               HasSubstr("quantization_bit: weights of few bits are not modelled"));
 }
 
+TEST_F(YamlJobTest, AdaptersOfOtherProgramsAreTakenByTheirRank) {
+  const std::string command = std::string(kTrainer) + "--bf16 ";
+  const std::string job = std::string(kTrained) + "autocast=bf16,master=0,lora_on=attention,lora=";
+  EXPECT_EQ(line(command + "--lora_r 8 --lora_alpha 16"), line(job + "8"));
+  EXPECT_EQ(line(command + "--use_lora True --lora_rank 4"), line(job + "4"));
+  EXPECT_EQ(line(command + "--use_peft"), line(job + "16"));
+  EXPECT_THAT(assumed(command + "--lora_enable --lora_r 8"),
+              Contains("lora_r 8: counted as LoRA of PEFT beside frozen weights"));
+  EXPECT_EQ(load_job(command + "--use_lora False --lora_r 8").lora, 0);
+  for (const std::string key : {"use_lora", "lora_enable"}) {
+    EXPECT_THAT(error(command + "--" + key + " True"),
+                HasSubstr(key + ": the rank of its adapters is not said"));
+    EXPECT_EQ(load_job(command + "--" + key + " True:lora=8").lora, 8);
+  }
+  EXPECT_THAT(error(command + "--bits 4"), HasSubstr("bits: weights of few bits"));
+  EXPECT_EQ(load_job(command + "--bits 16").lora, 0);
+  EXPECT_THAT(error(command + "--q_lora True"), HasSubstr("q_lora: weights of 4 bits"));
+}
+
 constexpr const char* kExperiment = R"(
 exp_name: ${PRIMUS_EXP_NAME:x}
 modules:
