@@ -9,6 +9,7 @@
 //   overlap_comm      absent: with stage 3 only, which without it gathers on the stream of compute. Stages 1 and 2 gather
 //                     parameters after the update
 //   gradients         kept in data_types.grad_accum_dtype, reduced in communication_data_type; absent: as compute
+//   stage 0 in bf16   BF16_Optimizer: gradients kept in f32, master weights and states divided over the replicas
 //   "auto"            is filled in by the program that hands the file on: sizes of buckets as transformers' Trainer does it
 //                     (integrations/deepspeed.py), from the model; the batch and the element type are asked for
 //
@@ -154,8 +155,17 @@ class DeepSpeedReader {
                        std::string(kDeepSpeedBf16) + ": expected one of them, as DeepSpeed does");
     const bool is_cast = options_.flag(kDeepSpeedAutocast, false);
     if (!said_.says("dtype")) p.compute = is_half ? DType::F16 : is_bf16 ? DType::BF16 : DType::F32;
-    p.gradient = kDeepSpeedGradients.read(options_, p.compute);
+    // Stage 0 in bf16 is BF16_Optimizer: sums in f32, master weights and states divided.
+    const bool is_divided = job_.zero == jobs::Zero::Nothing && p.compute == DType::BF16;
+    p.gradient = kDeepSpeedGradients.read(options_, is_divided ? DType::F32 : p.compute);
     p.reduce = kDeepSpeedReduce.read(options_, p.compute);
+    if (is_divided) {
+      job_.zero = jobs::Zero::Optimizer;
+      job_.overlap_parameters = false;
+      assume(job_, kDeepSpeedStage.name, "0",
+             "counted as 1, which reduces to shards: in bf16 gradients are summed in f32 and the "
+             "optimizer is divided");
+    }
     if (p.compute == DType::F32) p.master_bytes = 0;
     if (options_.flag(kDeepSpeedBf16Master, false) || options_.flag(kDeepSpeedFp16Master, false)) {
       p.master_bytes = 2;

@@ -444,6 +444,26 @@ TEST_F(JobSourceTest, DeepSpeedsStagesDifferInWhatTheyHide) {
                        "not modelled"));
 }
 
+// BF16_Optimizer: gradients are summed in f32, master weights and states are divided.
+TEST_F(JobSourceTest, DeepSpeedsStage0InBf16DividesItsOptimizer) {
+  const auto job = [this](const std::string& type, const std::string& more) {
+    return load_job(file("ds.json", "{\"train_batch_size\": 8, \"" + type +
+                                        "\": {\"enabled\": true}, \"zero_optimization\": " +
+                                        "{\"stage\": 0}" + more + "}") +
+                    ":model=llama3_8b,world=8");
+  };
+  const Job bf16 = job("bf16", "");
+  EXPECT_EQ(bf16.zero, Zero::Optimizer);
+  EXPECT_EQ(bf16.precision.gradient, DType::F32);
+  EXPECT_EQ(bf16.precision.reduce, DType::BF16);
+  EXPECT_FALSE(bf16.overlap_gradients || bf16.overlap_parameters);
+  EXPECT_THAT(assumed_of(bf16),
+              ::testing::Contains(StartsWith("zero_optimization.stage 0: counted as 1")));
+  const Job half = job("fp16", "");
+  EXPECT_EQ(half.zero, Zero::Nothing);
+  EXPECT_EQ(half.precision.gradient, DType::F16);
+}
+
 TEST_F(JobSourceTest, DeepSpeedsAutocastKeepsF32AndStandsAlone) {
   const auto job = [this](const std::string& more) {
     return load_job(file("ds.json", "{\"train_batch_size\": 4" + more + "}") +
