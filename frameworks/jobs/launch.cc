@@ -123,7 +123,9 @@ std::optional<Command> command_of(Words words) {
     behind = behind.subspan(1);
   }
   if (is_tool) {
-    command.rest = behind;
+    const auto cut = std::ranges::find(behind, "--");  // axolotl's, before its launcher's own
+    command.rest = behind.first(static_cast<std::size_t>(cut - behind.begin()));
+    if (cut != behind.end()) command.own = behind.subspan(command.rest.size() + 1);
     return command;
   }
   for (std::size_t at = 0; at < behind.size(); ++at) {
@@ -246,20 +248,37 @@ class LaunchReader {
   LaunchReader(const Script& script, const Behind& said) : script_(script), said_(said) {}
 
   jobs::Job read(const Command& command) {
-    const Arguments own = arguments_of(command.own);
-    const Arguments program = arguments_of(command.rest);
-    if (command.launcher == Launcher::Accelerate) {
+    Arguments own = arguments_of(command.own);
+    Arguments program = arguments_of(command.rest);
+    Launcher launcher = command.launcher;
+    if (launcher == Launcher::Axolotl) launcher = take_launcher(own, program);
+    if (launcher == Launcher::Accelerate) {
       Flat keys = launch_keys(own);
       if (!is_trainer(command)) return accelerate(own, keys, program);
       set_accelerate(t_, launch_file(own), keys, said_);
     }
-    if (t_.world == 0) t_.world = world(command.launcher, own);
+    if (t_.world == 0) t_.world = world(launcher, own);
     std::vector<OptionText> flags = program.flags;
     std::erase_if(flags, [](const OptionText& one) { return one.name == "config"; });
     return program_job(config_of(program), std::move(flags), is_factory_program(command, program));
   }
 
  private:
+  // axolotl's own flags of its launcher: those are no keys of its file.
+  static Launcher take_launcher(Arguments& own, Arguments& program) {
+    const std::string name = program.has("launcher") ? program.value("launcher") : "accelerate";
+    for (const OptionText& flag : program.flags) {
+      if (flag.name == "num_processes" || flag.name == "num_machines") own.flags.push_back(flag);
+    }
+    std::erase_if(program.flags, [](const OptionText& flag) {
+      return flag.name == "launcher" || flag.name == "num_processes" || flag.name == "num_machines";
+    });
+    if (own.flags.empty()) return Launcher::Axolotl;
+    return name == "torchrun" ? Launcher::Torchrun
+           : name == "python" ? Launcher::Python
+                              : Launcher::Accelerate;
+  }
+
   std::string at_hand(const std::string& path) const {
     std::string found = file_named(path, said_.where);
     if (found.empty())

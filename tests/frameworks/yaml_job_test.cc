@@ -490,6 +490,22 @@ TEST_F(YamlJobTest, AdaptersOfOtherProgramsAreTakenByTheirRank) {
   EXPECT_THAT(error(command + "--q_lora True"), HasSubstr("q_lora: weights of 4 bits"));
 }
 
+TEST_F(YamlJobTest, AxolotlsLauncherHasItsOwnArguments) {
+  file("acc.yaml",
+       "distributed_type: FSDP\nnum_processes: 4\nmixed_precision: bf16\n"
+       "fsdp_config: {fsdp_version: 2}\n");
+  const std::string path =
+      file("fft.yml", "base_model: Qwen/Qwen3-8B\nmicro_batch_size: 1\nsequence_len: 2048\n");
+  const std::string script =
+      file("a.sh", "axolotl train fft.yml --launcher accelerate -- --config_file=acc.yaml\n");
+  EXPECT_EQ(line(script),
+            line("qwen3_8b:dp_shard=4,zero=3,seq=2048,mbs=1,reduce=bf16,exchange=ring,"
+                 "kernels=transformers,as=fsdp,sp=no"));
+  EXPECT_EQ(line("axolotl train " + path + " --launcher torchrun -- --nproc_per_node=8"),
+            line(path + ":world=8"));
+  EXPECT_EQ(line("axolotl train " + path + " --num-processes 8"), line(path + ":world=8"));
+}
+
 constexpr const char* kExperiment = R"(
 exp_name: ${PRIMUS_EXP_NAME:x}
 modules:
