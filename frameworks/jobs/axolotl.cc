@@ -86,11 +86,13 @@ class AxolotlReader {
       if (!t_.narrow) t_.narrow = DType::BF16;
     }
     set_optimizer(t_, "optimizer", options_.text("optimizer", "adamw_torch_fused"));
-    t_.recomputes = is_one_of(options_.text("gradient_checkpointing", "false"), "true|unsloth");
+    t_.recomputes = is_one_of(options_.text("gradient_checkpointing", "false"), "true");
     if (options_.is("gradient_checkpointing", "offload") ||
+        options_.is("gradient_checkpointing", "unsloth") ||
         options_.is("gradient_checkpointing", "offload_disk")) {
       options_.fail("gradient_checkpointing",
-                    "true or false: moving activations to the host is not modelled");
+                    "true or false: moving activations to the host (unsloth is offload) is not "
+                    "modelled");
     }
     t_.bucket_bytes = options_.degree("ddp_bucket_cap_mb", 0, 0) << 20;
   }
@@ -127,11 +129,13 @@ class AxolotlReader {
     t_.flash = !is_eager;
     if (says_yes("torch_compile") && !options_.is("torch_compile", "auto"))
       t_.kernels = jobs::Kernels::Fused;
-    for (const std::string_view key :
-         {"liger_fused_linear_cross_entropy", "cut_cross_entropy", "chunked_cross_entropy"}) {
-      if (options_.flag(key, false)) t_.loss = jobs::Loss::Chunked;
-    }
     const std::string plugins = options_.text("plugins", "");
+    const bool cuts = plugins.find("CutCrossEntropy") != std::string::npos;
+    for (const auto& [key, is_on] : {std::pair{"liger_fused_linear_cross_entropy", false},
+                                     {"cut_cross_entropy", cuts},
+                                     {"chunked_cross_entropy", false}}) {
+      if (options_.flag(key, is_on)) t_.loss = jobs::Loss::Chunked;
+    }
     const bool has_liger = plugins.find("liger") != std::string::npos;
     bool uses_liger = false;
     for (const std::string_view key :

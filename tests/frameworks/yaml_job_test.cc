@@ -146,7 +146,7 @@ TEST_F(YamlJobTest, PublicFilesAreTheJobsOfLines) {
        "recompute=full,kernels=transformers,as=torch,sp=no"},
       {"axolotl_qwen3_8b_fsdp_tp_cp.yaml", ":world=8",
        "qwen3_8b:dp_shard=2,tp=2,sp=no,cp=2,exchange=ring,seq=8192,mbs=1,reduce=bf16,"
-       "kernels=transformers,zero=3,as=fsdp"},
+       "kernels=transformers,loss=chunked,zero=3,as=fsdp"},
       // LoRA: the frozen weights are in bf16, adapters and their gradients in f32.
       {"axolotl_lora_1b.yml", ":world=8",
        "llama3.2_1b:dp=8,seq=2048,mbs=2,gbs=32,lora=16,states=2,recompute=full,"
@@ -504,6 +504,17 @@ TEST_F(YamlJobTest, AxolotlsLauncherHasItsOwnArguments) {
   EXPECT_EQ(line("axolotl train " + path + " --launcher torchrun -- --nproc_per_node=8"),
             line(path + ":world=8"));
   EXPECT_EQ(line("axolotl train " + path + " --num-processes 8"), line(path + ":world=8"));
+}
+
+TEST_F(YamlJobTest, AxolotlsUnslothIsOffloadAndItsPluginCutsTheLoss) {
+  const std::string front = "base_model: Qwen/Qwen3-8B\nmicro_batch_size: 1\n";
+  EXPECT_THAT(error(file("x.yml", front + "gradient_checkpointing: unsloth\n") + ":world=8"),
+              HasSubstr("moving activations to the host (unsloth is offload) is not modelled"));
+  const std::string plugin =
+      front + "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n";
+  EXPECT_EQ(load_job(file("x.yml", plugin) + ":world=8").loss, jobs::Loss::Chunked);
+  EXPECT_EQ(load_job(file("x.yml", plugin + "cut_cross_entropy: false\n") + ":world=8").loss,
+            jobs::Loss::Whole);
 }
 
 constexpr const char* kExperiment = R"(
