@@ -173,6 +173,12 @@ class TitanReader {
       job_.bucket_bytes = kTitanDdpBucket;
     }
     job_.optimizer = kTitanOptimizer.read(options_, jobs::Optimizer::Adam);
+    const std::string updates = options_.word<std::string>(
+        "optimizer.implementation", "fused",
+        {{"fused", ""}, {"foreach", "foreach"}, {"for-loop", "for-loop"}});
+    if (updates == "foreach" || updates == "for-loop") job_.updates = jobs::Updates::Foreach;
+    if (updates == "for-loop")
+      assume(job_, "optimizer.implementation", updates, "counted as foreach");
   }
 
   void batch() {

@@ -263,6 +263,19 @@ selective_ac_option = "2"
               ElementsAre(HasSubstr("torch refuses compiled stages in ZBVZeroBubble")));
 }
 
+TEST_F(JobSourceTest, TorchtitansUpdatesAreAsItsFileSays) {
+  const auto updates = [this](const std::string& how) {
+    return load_job(file("t.toml", "[model]\nname = \"llama3\"\nflavor = \"8B\"\n" + how) +
+                    ":world=8");
+  };
+  EXPECT_EQ(updates("").updates, jobs::Updates::Fused);
+  const std::string front = "[optimizer]\nimplementation = ";
+  EXPECT_EQ(updates(front + "\"fused\"").updates, jobs::Updates::Fused);
+  EXPECT_EQ(updates(front + "\"foreach\"").updates, jobs::Updates::Foreach);
+  EXPECT_THAT(assumed_of(updates(front + "\"for-loop\"")),
+              ElementsAre("optimizer.implementation for-loop: counted as foreach"));
+}
+
 TEST_F(JobSourceTest, TorchtitansListOfModulesSaysItsStages) {
   const std::string start = R"(
 model = {name = "qwen3", flavor = "0.6B"}
