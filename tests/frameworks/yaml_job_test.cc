@@ -517,6 +517,19 @@ TEST_F(YamlJobTest, AxolotlsUnslothIsOffloadAndItsPluginCutsTheLoss) {
             jobs::Loss::Whole);
 }
 
+TEST_F(YamlJobTest, BatchesThatAreDividedOverRanksAreRefused) {
+  const std::string command = std::string(kTrainer) + "--bf16 --accelerator_config ";
+  EXPECT_THAT(
+      error(command + R"('{"split_batches": true}')"),
+      HasSubstr("accelerator_config.split_batches: batches that are divided over the ranks"));
+  EXPECT_EQ(line(command + R"('{"split_batches": false}')"),
+            line(std::string(kTrainer) + "--bf16"));
+  EXPECT_THAT(
+      error(file("x.yaml", std::string(kFactory) + "accelerator_config: {split_batches: on}\n") +
+            ":world=8"),
+      HasSubstr("accelerator_config.split_batches"));
+}
+
 constexpr const char* kExperiment = R"(
 exp_name: ${PRIMUS_EXP_NAME:x}
 modules:
