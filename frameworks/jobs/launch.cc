@@ -72,6 +72,7 @@ Arguments arguments_of(Words words) {
       takes_value = equals == word.size();
     } else if (takes_value) {
       std::string& value = all.flags.back().value;
+      if (!value.empty() && word.starts_with('$')) continue;  // a variable that nobody sets
       value += (value.empty() ? "" : " ") + word;
     } else if (const std::size_t equals = word.find('=');
                equals != std::string::npos && equals > 0) {

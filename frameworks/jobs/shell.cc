@@ -242,6 +242,8 @@ class ScriptReader {
       const char c = text_[at_];
       if (text_.substr(at_, 2) == "<<" && text_.substr(at_, 3) != "<<<") {
         skip_document();
+      } else if (skips_redirection()) {
+        continue;
       } else if (text_.substr(at_, 2) == ";;" && !branches_.empty() && branches_.back().is_case) {
         at_ += 2;
         read_pattern();
@@ -366,6 +368,25 @@ class ScriptReader {
         return;
       }
     }
+  }
+
+  // "2>&1", "> log", "&>> log", "<<< word", "> >(tee log)" where a word could begin.
+  bool skips_redirection() {
+    std::size_t at = at_;
+    while (at < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at])) != 0) ++at;
+    if (at == at_ && text_.substr(at, 2) == "&>") ++at;
+    if (at == text_.size() || (text_[at] != '>' && text_[at] != '<')) return false;
+    while (at < text_.size() && (text_[at] == '>' || text_[at] == '<')) ++at;
+    if (at < text_.size() && (text_[at] == '&' || text_[at] == '|')) ++at;
+    while (at < text_.size() && (text_[at] == ' ' || text_[at] == '\t')) ++at;
+    if (text_.substr(at).starts_with(">(") || text_.substr(at).starts_with("<(")) ++at;
+    at_ = at;
+    if (at_ < text_.size() && text_[at_] == '(') {
+      at_ = std::min(closing(text_, at_) + 1, text_.size());
+    } else {
+      static_cast<void>(word());
+    }
+    return true;
   }
 
   // "(A B)" behind NAME=, one blank between its words.
@@ -559,6 +580,8 @@ class ScriptReader {
       end = std::min(closing(text_, at_) + 1, text_.size());
     } else if (end < text_.size() && std::isdigit(static_cast<unsigned char>(text_[end])) != 0) {
       ++end;  // ${10} has brackets
+    } else if (rest.starts_with('@') || rest.starts_with('*')) {
+      ++end;
     } else {
       while (end < text_.size() && is_name_part(text_[end])) ++end;
     }
@@ -576,6 +599,8 @@ class ScriptReader {
     }
     std::string_view inner = whole.substr(1);
     if (inner.starts_with('{') && inner.ends_with('}')) inner = inner.substr(1, inner.size() - 2);
+    if (inner == "@" || inner == "*") return all_words(1);
+    if (inner.starts_with("@:") || inner.starts_with("*:")) return all_words(first_of(inner));
     std::size_t end = 0;
     while (end < inner.size() && is_name_part(inner[end])) ++end;
     const std::string name(inner.substr(0, end));
@@ -594,9 +619,22 @@ class ScriptReader {
     return ScriptReader(*this, rest.substr(1)).word();
   }
 
+  // "@:2" is from the second on; "@:0" has the script's name, which is none of its flags.
+  static std::size_t first_of(std::string_view slice) {
+    std::size_t first = 0;
+    static_cast<void>(std::from_chars(slice.data() + 2, slice.data() + slice.size(), first));
+    return std::max<std::size_t>(1, first);
+  }
+  [[nodiscard]] std::string all_words(std::size_t first) const {
+    std::string all;
+    for (std::size_t i = first - 1; i < words_.size(); ++i)
+      all += (all.empty() ? "" : " ") + words_[i];
+    return all;
+  }
+
   // Of a default value, which is a word of its own.
   ScriptReader(const ScriptReader& around, std::string_view text)
-      : file_(around.file_), text_(text), depth_(around.depth_ + 1) {
+      : file_(around.file_), text_(text), depth_(around.depth_ + 1), words_(around.words_) {
     script_.variables = around.script_.variables;
   }
 

@@ -530,6 +530,19 @@ TEST_F(YamlJobTest, BatchesThatAreDividedOverRanksAreRefused) {
       HasSubstr("accelerator_config.split_batches"));
 }
 
+TEST_F(YamlJobTest, RedirectionsAndWordsThatNobodyGivesAreNoValues) {
+  const std::string command = std::string(kTrainer) + "--bf16 --gradient_accumulation_steps 4";
+  const std::string job = line(command);
+  for (const std::string end : {" 2>&1 | tee log", " > log 2>&1", " >> log 2>&1 &", " 2>err.log",
+                                " &> log", " < /dev/null", " > >(tee log) 2>&1", " \"$@\"",
+                                " ${@:1}", " $*", " $EXTRA_ARGS", " \"${ARGS[@]}\" \"$@\""}) {
+    EXPECT_EQ(line(file("a.sh", command + end + "\n")), job) << end;
+    EXPECT_EQ(line(command + end), job) << end;
+  }
+  const std::string all = file("b.sh", std::string(kTrainer) + "\"$@\" 2>&1\n");
+  EXPECT_EQ(load_job(all + " --bf16 --gradient_accumulation_steps 4:world=8").batch.global, 64);
+}
+
 constexpr const char* kExperiment = R"(
 exp_name: ${PRIMUS_EXP_NAME:x}
 modules:
