@@ -17,7 +17,6 @@
 #include "frameworks/jobs/measured_run.h"
 #include "frameworks/jobs/megatron_log.h"
 #include "frameworks/jobs/readers.h"
-#include "frameworks/jobs/toml.h"
 #include "models/networks/text.h"
 
 namespace dovetail::frameworks {
@@ -37,18 +36,6 @@ std::size_t options_colon(std::string_view text) {
     ++at;
   }
   return at > colon + 1 && at < text.size() && text[at] == '=' ? colon : std::string_view::npos;
-}
-
-// torchtitan's flags are its file's keys: --training.seq_len=4096, --compile.no_enable.
-std::vector<OptionText> keys_of(std::vector<OptionText> flags) {
-  for (OptionText& flag : flags) {
-    flag.name.erase(0, 2);
-    const std::size_t no = flag.name.find(".no_");
-    if (!flag.value.empty()) continue;
-    flag.value = no == std::string::npos ? "true" : "false";
-    if (no != std::string::npos) flag.name.erase(no + 1, 3);
-  }
-  return flags;
 }
 
 // The words behind a file of keys: --KEY VALUE and KEY=VALUE. Throws InputError for any other.
@@ -143,6 +130,25 @@ void note_steps(jobs::Job& job, const MeasuredRun& run) {
                       std::to_string(MeasuredRun::kWarmUp));
 }
 
+std::string text_of(const std::string& file) {
+  std::string text = read_file(file);
+  if (text.find('\0') != std::string::npos)
+    throw InputError(file + ": expected text in UTF-8, found bytes of another kind");
+  for (std::size_t at = text.find("\r\n"); at != std::string::npos; at = text.find("\r\n", at))
+    text.erase(at, 1);
+  return text;
+}
+
+bool is_of_megatron(const Script& script, const Script& behind) {
+  constexpr std::array<std::string_view, 6> kOwn = {
+      "--num-layers", "--hidden-size",      "--num-attention-heads",
+      "--seq-length", "--micro-batch-size", "--tensor-model-parallel-size"};
+  const auto is_own = [&](const OptionText& flag) {
+    return std::ranges::find(kOwn, flag.name) != kOwn.end();
+  };
+  return std::ranges::any_of(script.flags, is_own) || std::ranges::any_of(behind.flags, is_own);
+}
+
 jobs::Job read_source(const std::string& source, const Behind& said) {
   const std::size_t space = std::min(source.find(' '), source.size());
   const std::string file = source.substr(0, space);
@@ -160,13 +166,10 @@ jobs::Job read_source(const std::string& source, const Behind& said) {
         "deepspeed start with flags of TrainingArguments, or llamafactory-cli or axolotl train");
   }
   if (file.ends_with(".toml")) {
-    std::vector<OptionText> keys = read_toml(file, read_file(file));
-    replace(keys, keys_of(flags_behind(file, flags)));
-    Options options(file, std::move(keys));
-    return read_torchtitan(options, said);
+    return read_titan_file(file, without_dashes(flags_behind(file, flags)), said);
   }
   if (is_script(file)) {
-    const std::string text = read_file(file);
+    const std::string text = text_of(file);
     const bool is_log = has_megatron_arguments(text);
     Script script =
         is_log ? read_megatron_log(file, text)
@@ -175,6 +178,13 @@ jobs::Job read_source(const std::string& source, const Behind& said) {
                               .environment = said.environment});
     if (auto job = is_log ? std::nullopt : read_launch(with_flags(script, flags), said))
       return *job;
+    if (!is_log && !is_of_megatron(script, flags)) {
+      throw InputError(
+          file +
+          ": no launch that is understood stands in it: expected what torchrun, accelerate "
+          "launch or deepspeed start with Megatron's arguments, TrainingArguments or "
+          "torchtitan's --job.config_file, or llamafactory-cli or axolotl train");
+    }
     replace(script.flags, std::move(flags.flags));
     const std::size_t trainings = script.trainings;
     jobs::Job job = read_megatron(std::move(script), said);
@@ -194,7 +204,11 @@ struct Parts {
 };
 Parts parts_of(const std::string& text) {
   Parts parts;
-  const std::size_t first = take_environment(text, parts.environment);
+  std::size_t first = take_environment(text, parts.environment);
+  for (const std::string_view shell : {"bash ", "sh ", "sbatch "}) {
+    if (std::string_view(text).substr(first).starts_with(shell)) first += shell.size();
+  }
+  first = std::min(text.find_first_not_of(' ', first), text.size());
   const std::size_t colon = std::max(first, std::min(options_colon(text), text.size()));
   parts.source = text.substr(first, colon - first);
   while (!parts.source.empty() &&

@@ -14,6 +14,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "frameworks/jobs/toml.h"
 
 namespace dovetail::frameworks {
 namespace {
@@ -199,6 +201,8 @@ std::string config_of(const Arguments& program) {
   return config;
 }
 
+constexpr const char* kTitanConfig = "job.config_file";
+
 bool is_tool(const Command& command) {
   return command.launcher == Launcher::Factory || command.launcher == Launcher::Axolotl ||
          command.program.find("axolotl.cli") != std::string::npos;
@@ -207,7 +211,8 @@ bool is_tool(const Command& command) {
 // Whether its program takes TrainingArguments, or a file that is understood.
 bool is_trainer(const Command& command) {
   const Arguments program = arguments_of(command.rest);
-  return is_tool(command) || is_of_trainer(program) || !config_of(program).empty();
+  return is_tool(command) || is_of_trainer(program) || !config_of(program).empty() ||
+         program.has(kTitanConfig);
 }
 
 bool is_of_megatron(const Command& command) {
@@ -260,7 +265,14 @@ class LaunchReader {
     }
     if (t_.world == 0) t_.world = world(launcher, own);
     std::vector<OptionText> flags = program.flags;
-    std::erase_if(flags, [](const OptionText& one) { return one.name == "config"; });
+    std::erase_if(flags, [](const OptionText& one) {
+      return one.name == "config" || one.name == kTitanConfig;
+    });
+    if (program.has(kTitanConfig)) {
+      Behind behind = said_;
+      if (behind.world == 0) behind.world = t_.world;
+      return read_titan_file(at_hand(program.value(kTitanConfig)), std::move(flags), behind);
+    }
     return program_job(config_of(program), std::move(flags), is_factory_program(command, program));
   }
 
@@ -369,6 +381,21 @@ jobs::Job read_keys(const std::string& file, std::vector<OptionText> flags, cons
   }
   Options options(file, keys.options);
   return read_deepspeed(options, said);
+}
+
+// torchtitan's flags are its file's keys: --training.seq_len=4096, --compile.no_enable.
+jobs::Job read_titan_file(const std::string& file, std::vector<OptionText> flags,
+                          const Behind& said) {
+  for (OptionText& flag : flags) {
+    const std::size_t no = flag.name.find(".no_");
+    if (no == std::string::npos || flag.value != "true") continue;
+    flag.value = "false";
+    flag.name.erase(no + 1, 3);
+  }
+  std::vector<OptionText> keys = read_toml(file, read_file(file));
+  replace(keys, std::move(flags));
+  Options options(file, std::move(keys));
+  return read_torchtitan(options, said);
 }
 
 std::optional<jobs::Job> read_launch(const Script& script, const Behind& said) {

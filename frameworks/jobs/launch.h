@@ -20,6 +20,10 @@ namespace dovetail::frameworks {
 // none of them.
 jobs::Job read_keys(const std::string& file, std::vector<OptionText> flags, const Behind& said);
 
+// A file of torchtitan's, and keys that go before its own.
+jobs::Job read_titan_file(const std::string& file, std::vector<OptionText> flags,
+                          const Behind& said);
+
 // Nothing where no command of the script is of these.
 std::optional<jobs::Job> read_launch(const Script& script, const Behind& said);
 

@@ -543,6 +543,34 @@ TEST_F(YamlJobTest, RedirectionsAndWordsThatNobodyGivesAreNoValues) {
   EXPECT_EQ(load_job(all + " --bf16 --gradient_accumulation_steps 4:world=8").batch.global, 64);
 }
 
+TEST_F(YamlJobTest, AScriptWithoutALaunchSaysSo) {
+  for (const std::string text : {"", "trl sft --bf16 --model_name_or_path x\n",
+                                 "swift sft --model x --torch_dtype bfloat16\n",
+                                 "python3 -m verl.trainer.main_ppo data.train_batch_size=4\n"}) {
+    EXPECT_THAT(
+        error(file("x.sh", text)),
+        HasSubstr("x.sh: no launch that is understood stands in it: expected what torchrun"));
+  }
+  EXPECT_THAT(error(file("x.sh", std::string("\xff\xfet\0r\0", 6))),
+              HasSubstr("x.sh: expected text in UTF-8"));
+  const std::string command = std::string(kTrainer) + "\\\r\n --bf16\r\n";
+  EXPECT_EQ(line(file("crlf.sh", command)), line(std::string(kTrainer) + "--bf16"));
+  EXPECT_EQ(line("bash " + file("crlf.sh", command)), line(std::string(kTrainer) + "--bf16"));
+}
+
+TEST_F(YamlJobTest, TorchtitansLaunchIsItsFile) {
+  const std::string toml = file("base.toml", "[model]\nname = \"llama3\"\nflavor = \"8B\"\n");
+  const std::string job = line(toml + " --training.seq_len 4096 --compile.no_enable:world=8");
+  const std::string command =
+      "torchrun --nproc_per_node=8 --rdzv_backend c10d -m torchtitan.train --job.config_file ";
+  EXPECT_EQ(line(command + toml + " --training.seq_len 4096 --compile.no_enable"), job);
+  const std::string run =
+      file("run_train.sh", "CONFIG_FILE=${CONFIG_FILE:-\"base.toml\"}\noverrides=\"$*\"\n" +
+                               command + "${CONFIG_FILE} $overrides\n");
+  EXPECT_EQ(line(run), line(toml + ":world=8"));
+  EXPECT_EQ(line("bash " + run + " --training.seq_len 4096 --compile.no_enable"), job);
+}
+
 constexpr const char* kExperiment = R"(
 exp_name: ${PRIMUS_EXP_NAME:x}
 modules:
