@@ -101,13 +101,44 @@ std::int64_t ranks(std::int64_t per_node, std::string_view nodes) {
   return per_node * count;
 }
 
+// "0,1,4": three.
+std::int64_t listed(std::string_view list) {
+  return list.empty() ? 0 : 1 + std::ranges::count(list, ',');
+}
+
+// DeepSpeed's "node1:0,1@node2:0,1"; 0 where a node is there with all that it has.
+std::int64_t included(std::string_view nodes) {
+  std::int64_t all = 0;
+  while (!nodes.empty()) {
+    const std::string_view node = nodes.substr(0, nodes.find('@'));
+    nodes.remove_prefix(std::min(node.size() + 1, nodes.size()));
+    const std::size_t colon = node.find(':');
+    if (colon == std::string_view::npos) return 0;
+    all += listed(node.substr(colon + 1));
+  }
+  return all;
+}
+
 // Launcher, its own flags, and what the program gets.
 struct Command {
   Launcher launcher = Launcher::Python;
   Words own = {};
   std::string program = {};
   Words rest = {};
+  std::int64_t ranks = 0;  // of mpirun before it; 0: not said
 };
+
+// What starts another command on each rank.
+bool is_starter(std::string_view word) {
+  return is_one_of(name_in(word), "mpirun|mpiexec|srun|nohup");
+}
+
+std::int64_t ranks_before(Words words) {
+  for (std::size_t i = 0; i + 1 < words.size(); ++i) {
+    if (is_one_of(words[i], "-np|-n|--np")) return count_in(words[i + 1]);
+  }
+  return 0;
+}
 
 std::optional<Command> command_of(Words words) {
   if (!words.empty() && (words.front() == "echo" || words.front() == "printf")) return std::nullopt;
@@ -115,7 +146,9 @@ std::optional<Command> command_of(Words words) {
       words, [](const std::string& word) { return launcher_of(word).has_value(); });
   if (begin == words.end()) return std::nullopt;
   Command command{.launcher = *launcher_of(*begin)};
-  Words behind = words.subspan(static_cast<std::size_t>(begin - words.begin()) + 1);
+  const auto before = static_cast<std::size_t>(begin - words.begin());
+  if (command.launcher == Launcher::Python) command.ranks = ranks_before(words.first(before));
+  Words behind = words.subspan(before + 1);
   const bool is_tool =
       command.launcher == Launcher::Factory || command.launcher == Launcher::Axolotl;
   const std::string_view what = is_tool                                    ? "train"
@@ -264,6 +297,7 @@ class LaunchReader {
       set_accelerate(t_, launch_file(own), keys, said_);
     }
     if (t_.world == 0) t_.world = world(launcher, own);
+    if (t_.world == 0) t_.world = command.ranks;
     std::vector<OptionText> flags = program.flags;
     std::erase_if(flags, [](const OptionText& one) {
       return one.name == "config" || one.name == kTitanConfig;
@@ -331,10 +365,17 @@ class LaunchReader {
     };
     if (launcher == Launcher::Torchrun)
       return ranks(count_in(own.value("nproc_per_node")), own.value("nnodes"));
-    if (launcher == Launcher::DeepSpeed)
-      return ranks(count_in(own.value("num_gpus")), own.value("num_nodes"));
-    if (launcher == Launcher::Factory)
-      return ranks(count_in(variable("NPROC_PER_NODE")), variable("NNODES"));
+    const std::string visible = variable("CUDA_VISIBLE_DEVICES");
+    if (launcher == Launcher::DeepSpeed) {
+      if (own.has("include")) return included(own.value("include"));
+      const std::int64_t here =
+          own.has("num_gpus") ? count_in(own.value("num_gpus")) : listed(visible);
+      return ranks(here, own.value("num_nodes"));
+    }
+    if (launcher == Launcher::Factory) {
+      const std::string here = variable("NPROC_PER_NODE");
+      return ranks(here.empty() ? listed(visible) : count_in(here), variable("NNODES"));
+    }
     return 0;
   }
 
@@ -427,7 +468,8 @@ void note_trainings(jobs::Job& job, const std::string& where, std::size_t count)
 }
 
 bool starts_training(std::string_view command) {
-  return launcher_of(command.substr(0, command.find(' '))).has_value();
+  const std::string_view first = command.substr(0, command.find(' '));
+  return launcher_of(first).has_value() || is_starter(first);
 }
 
 std::vector<OptionText> without_dashes(std::vector<OptionText> flags) {

@@ -571,6 +571,20 @@ TEST_F(YamlJobTest, TorchtitansLaunchIsItsFile) {
   EXPECT_EQ(line("bash " + run + " --training.seq_len 4096 --compile.no_enable"), job);
 }
 
+TEST_F(YamlJobTest, WorldsOfOtherStarters) {
+  std::string program = kTrainer;
+  program.erase(0, program.find("sft.py"));
+  const std::string job = line(kTrainer);
+  EXPECT_EQ(line("mpirun -np 8 python " + program), job);
+  EXPECT_EQ(line("deepspeed --include=\"node1:0,1,2,3@node2:0,1,2,3\" " + program), job);
+  EXPECT_EQ(line("CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 deepspeed " + program), job);
+  EXPECT_EQ(line("srun torchrun --nnodes 2 --nproc_per_node 4 " + program), job);
+  EXPECT_THAT(error("deepspeed --include=node1 " + program),
+              HasSubstr("how many ranks there are is not in this file"));
+  const std::string sft = file("sft.yaml", kFactory);
+  EXPECT_EQ(line("CUDA_VISIBLE_DEVICES=0,1 llamafactory-cli train " + sft), line(sft + ":world=2"));
+}
+
 constexpr const char* kExperiment = R"(
 exp_name: ${PRIMUS_EXP_NAME:x}
 modules:
