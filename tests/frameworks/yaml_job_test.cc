@@ -25,6 +25,7 @@ using dovetail::testing::error_of;
 using jobs::Job;
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -583,6 +584,13 @@ TEST_F(YamlJobTest, WorldsOfOtherStarters) {
               HasSubstr("how many ranks there are is not in this file"));
   const std::string sft = file("sft.yaml", kFactory);
   EXPECT_EQ(line("CUDA_VISIBLE_DEVICES=0,1 llamafactory-cli train " + sft), line(sft + ":world=2"));
+}
+
+TEST_F(YamlJobTest, KeysOfEvaluationAndOfRecomputationAreHarmless) {
+  EXPECT_THAT(
+      assumed(std::string(kTrainer) + "--bf16 --evaluation_strategy no "
+                                      "--gradient_checkpointing_kwargs.use_reentrant False"),
+      Each(Not(HasSubstr("not heeded"))));
 }
 
 constexpr const char* kExperiment = R"(
