@@ -197,6 +197,22 @@ jobs::Job read_source(const std::string& source, const Behind& said) {
   return read_plain(source, said);
 }
 
+// "bash -x " before the name of a script: how long it is.
+std::size_t shell_before(std::string_view text) {
+  const auto word_at = [text](std::size_t at) {
+    return text.substr(at, text.find_first_of(" :", at) - at);
+  };
+  const std::string_view shell = word_at(0);
+  if (shell != "bash" && shell != "sh" && shell != "sbatch") return 0;
+  for (std::size_t at = shell.size();;) {
+    at = std::min(text.find_first_not_of(' ', at), text.size());
+    const std::string_view word = word_at(at);
+    if (is_script(word)) return at;
+    if (!word.starts_with('-')) return 0;
+    at += word.size();
+  }
+}
+
 // What stands before the source of a job, that, and the keys behind it.
 struct Parts {
   std::map<std::string, std::string> environment = {};
@@ -205,10 +221,7 @@ struct Parts {
 Parts parts_of(const std::string& text) {
   Parts parts;
   std::size_t first = take_environment(text, parts.environment);
-  for (const std::string_view shell : {"bash ", "sh ", "sbatch "}) {
-    if (std::string_view(text).substr(first).starts_with(shell)) first += shell.size();
-  }
-  first = std::min(text.find_first_not_of(' ', first), text.size());
+  first += shell_before(std::string_view(text).substr(first));
   const std::size_t colon = std::max(first, std::min(options_colon(text), text.size()));
   parts.source = text.substr(first, colon - first);
   while (!parts.source.empty() &&

@@ -330,7 +330,7 @@ class ScriptReader {
           }))
         trainings.push_back(command.flags.all);
     }
-    if (trainings.size() > 1) {
+    if (!trainings.empty()) {
       script_.trainings = trainings.size();
       return std::move(trainings.front());
     }

@@ -430,6 +430,8 @@ TEST_F(YamlJobTest, OfSeveralTrainingsOfMegatronTheFirstIsRead) {
   EXPECT_EQ(load_job(two + ":world=8").model.layers, 2);
   EXPECT_THAT(load_job(two + ":world=8").notes,
               Contains(two + " starts 2 trainings: this is the first of them"));
+  const std::string before = "python tools/train_tokenizer.py --mine 1\n";
+  EXPECT_EQ(line(file("one.sh", before + command("2")) + ":world=8"), line(two + ":world=8"));
   const std::string same = file("same.sh", "echo " + command("2") + command("2"));
   EXPECT_EQ(load_job(same + ":world=8").model.layers, 2);
   EXPECT_THAT(load_job(same + ":world=8").notes, Not(Contains(HasSubstr("trainings"))));
@@ -557,6 +559,9 @@ TEST_F(YamlJobTest, AScriptWithoutALaunchSaysSo) {
   const std::string command = std::string(kTrainer) + "\\\r\n --bf16\r\n";
   EXPECT_EQ(line(file("crlf.sh", command)), line(std::string(kTrainer) + "--bf16"));
   EXPECT_EQ(line("bash " + file("crlf.sh", command)), line(std::string(kTrainer) + "--bf16"));
+  EXPECT_EQ(line("bash -e -x " + file("crlf.sh", command)), line(std::string(kTrainer) + "--bf16"));
+  for (const std::string none : {"bash", "bash -c x", "bash ", "sh x", "bash -"})
+    EXPECT_THAT(error(none), HasSubstr("no such model")) << none;
 }
 
 TEST_F(YamlJobTest, TorchtitansLaunchIsItsFile) {
