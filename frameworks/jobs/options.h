@@ -42,7 +42,7 @@ class Options {
   // The same without asking for it: notes() still tells of it.
   [[nodiscard]] bool is_there(std::string_view name) const;
   [[nodiscard]] bool is(std::string_view name,
-                        std::string_view words) const;  // one of them, between |
+                        std::string_view words) const;          // one of them, between |
   [[nodiscard]] bool has_section(std::string_view name) const;  // anything below it
   // A count of things, also as 5e8.
   [[nodiscard]] std::int64_t whole(std::string_view name, std::int64_t otherwise,
