@@ -218,15 +218,15 @@ TEST(EvaluateTest, EveryLineHasOneAnswerInItsOrder) {
   EXPECT_EQ(answers[2].at("id"), 3);
 }
 
-// 300 MB are enough for the small model, and the large job needs three times as much (a sanitizer reserves terabytes).
+// The small model needs less than 60 MB, the large job over 170 (a sanitizer reserves terabytes, and so does an arena a thread).
 TEST(EvaluateTest, ALineThatEndsInAFaultIsAnsweredAndSoIsTheNext) {
   if (testing::kHasSanitizer) GTEST_SKIP() << "a sanitizer's memory has no limit";
   const std::string large =
       R"({"id": 7, "job": "llama3_405b:tp=8,pp=16,dp=4,seq=8192,gbs=256", "cluster": "h100x512"})";
   const std::string small = std::string("{") + kSite + R"(, "policy": "ddp"})";
-  const testing::Ended ended =
-      testing::run_command("printf '%s\\n%s\\n' '" + large + "' '" + small +
-                           "' | (ulimit -v 130000; " + testing::tool() + " evaluate)");
+  const testing::Ended ended = testing::run_command(
+      "printf '%s\\n%s\\n' '" + large + "' '" + small +
+      "' | (ulimit -v 110000; MALLOC_ARENA_MAX=1 " + testing::tool() + " evaluate)");
   EXPECT_EQ(ended.code, 0) << ended.output;
   std::istringstream lines(ended.output);
   std::string line;
