@@ -55,7 +55,8 @@ class RunReader {
     constexpr std::string_view kRank = "[Rank ";
     for (std::size_t at = line.find(kRank); at != std::string_view::npos;) {
       const std::size_t next = line.find(kRank, at + kRank.size());
-      const std::string_view report = line.substr(at, next == line.npos ? next : next - at);
+      const std::string_view report =
+          line.substr(at, next == std::string_view::npos ? next : next - at);
       if (report.find("memory (MB)") != std::string_view::npos) take_report(report, kRank);
       at = next;
     }

@@ -78,7 +78,8 @@ class Unrolled {
       const char end = is_open ? ')' : ']';
       once = sequence(end, depth + 1);
       if (!takes(end)) is_wrong_ = true;
-    } else if (is_list && at_ < text_.size() && letters_.find(text_[at_]) != letters_.npos) {
+    } else if (is_list && at_ < text_.size() &&
+               letters_.find(text_[at_]) != std::string_view::npos) {
       once = text_[at_++];
     } else {
       is_wrong_ = true;

@@ -69,7 +69,7 @@ class PrimusReader {
     std::string first;
     for (const OptionText& option : text.options) {
       if (!option.name.starts_with(kModules) || !option.name.ends_with(".framework")) continue;
-      const std::string name =
+      std::string name =
           option.name.substr(kModules.size(), option.name.size() - kModules.size() -
                                                   std::string_view(".framework").size());
       if (name == "pre_trainer") return name;

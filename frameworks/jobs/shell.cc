@@ -578,10 +578,9 @@ class ScriptReader {
     std::size_t end = at_;
     if (rest.starts_with("((") || rest.starts_with('(') || rest.starts_with('{')) {
       end = std::min(closing(text_, at_) + 1, text_.size());
-    } else if (end < text_.size() && std::isdigit(static_cast<unsigned char>(text_[end])) != 0) {
+    } else if (rest.starts_with('@') || rest.starts_with('*') ||
+               (!rest.empty() && std::isdigit(static_cast<unsigned char>(rest.front())) != 0)) {
       ++end;  // ${10} has brackets
-    } else if (rest.starts_with('@') || rest.starts_with('*')) {
-      ++end;
     } else {
       while (end < text_.size() && is_name_part(text_[end])) ++end;
     }
