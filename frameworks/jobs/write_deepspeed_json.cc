@@ -140,6 +140,7 @@ JobWriter deepspeed_writer() {
           .unsaid = {{"dp", "shards and replicas are one group (MiCS went with 0.19.7)"},
                      {"dp_shard", "shards and replicas are one group (MiCS went with 0.19.7)"},
                      {"recompute_modules", "what is computed again is the model's code"},
+                     {"scaling", "narrow products are the model's code"},
                      {"sp", "AutoTP has no sequence parallelism"},
                      {"zero", "a rank that is alone has nothing to divide"},
                      {"wrap", "a rank that is alone has nobody to reduce with"},

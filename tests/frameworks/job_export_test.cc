@@ -172,6 +172,18 @@ TEST_F(JobExportTest, WhateverIsWrittenReadsBackAsWasSaid) {
 }
 
 // torchtitan casts by FSDP, and by autocast where it runs without it; no argument of Megatron's says autocast.
+// Transformer Engine's alone.
+TEST_F(JobExportTest, AScaleOfNarrowProductsIsGivenUpElsewhere) {
+  const std::string job = "llama3_8b:dp_shard=8,products=fp8,scaling=tensor,as=megatron";
+  EXPECT_TRUE(written("megatron", job).losses.empty());
+  for (const char* target : {"torchtitan", "deepspeed", "fsdp2"}) {
+    const std::vector<JobLoss> losses = written(target, job).losses;
+    EXPECT_TRUE(std::ranges::any_of(losses, [](const JobLoss& loss) {
+      return loss.what.starts_with("scaling=tensor");
+    })) << target;
+  }
+}
+
 TEST_F(JobExportTest, AutocastIsToldWhereItIs) {
   const std::string ddp = "llama3_8b:dp=4,autocast=bf16,bucket=100MiB,kernels=eager";
   EXPECT_THAT(given_up("torchtitan", ddp), IsEmpty());
