@@ -290,7 +290,7 @@ std::string gain_of_job(const JobTable& table, const JobRow& best) {
   if (asked == nullptr || asked == &best) return text;
   text += " against " + to_string(asked->found.step) + " as asked";
   if (asked->found.fits() == schedule::Fits::No) return text + ", which does not fit";
-  if (asked->target.empty()) text += ", which no framework runs so";
+  if (asked->target.empty()) text += ", which no framework's file here says";
   return text + ": " + gain_text(best.found, asked->found);
 }
 
@@ -318,15 +318,36 @@ Answer answer_of_own(const JobTable& table, const JobRow& asked, const JobRow& b
           .left = rest_of_job(table, asked.found)};
 }
 
+// Where no framework's file says anything that fits: what somebody's own program runs.
+Answer answer_of_unsaid(const JobTable& table, const JobRow& fastest) {
+  const JobRow* const asked = asked_of(table);
+  const bool is_run = asked != nullptr && asked->found.fits() != schedule::Fits::No;
+  const JobRow& row = is_run ? *asked : fastest;
+  Answer answer{
+      .set = {},
+      .why_nothing = "no framework's file that is written here says a variant that fits",
+      .gives = step_of_job(row.found) +
+               (is_run ? std::string(" as asked") : ", for a program of your own: " + row.change),
+      .left = rest_of_job(table, row.found)};
+  if (is_run && fastest.found.step < asked->found.step) {
+    answer.gives += "; for a program of your own " + fastest.change + ", " +
+                    gain_text(fastest.found, asked->found);
+  }
+  return answer;
+}
+
 Answer answer_of_none(const JobTable& table) {
+  const JobRow* fastest = nullptr;
+  for (const JobRow& row : table.rows()) {
+    const bool has_room = row.found.fits() != schedule::Fits::No;
+    if (has_room && (fastest == nullptr || row.found.step < fastest->found.step)) fastest = &row;
+  }
+  if (fastest != nullptr) return answer_of_unsaid(table, *fastest);
   const JobRow& first = table.rows().front();
-  const bool is_unsaid = std::ranges::any_of(
-      table.rows(), [](const JobRow& row) { return row.found.fits() != schedule::Fits::No; });
   const bool is_asked = asked_of(table) != nullptr;
   return {
       .set = {},
-      .why_nothing =
-          is_unsaid ? "no framework is told a variant that fits" : "no variant fits into memory",
+      .why_nothing = "no variant fits into memory",
       .gives = "the smallest takes " + memory_text(first.found) + " of " +
                gib_text(*first.found.capacity) + " GiB a GPU: " + first.change,
       .left = first.found.job.layout.world() > 1 && is_asked

@@ -3,7 +3,7 @@
 // docs/performance-summary*.md of NVIDIA-NeMo/Megatron-Bridge at 067f987. Its columns are Megatron's degrees; with
 // `FSDP` that many ranks share each replica, else the optimizer is distributed. What its recipes set besides stands in
 // megatron_bridge_recipes.csv: of v0.2.1 to v0.4.2 scripts/performance/configs, of v0.6.0 src/megatron/bridge/perf_recipes, by the
-// container that a version belongs to. NVFP4 and fine-tuning of all weights are not priced.
+// container that a version belongs to. Fine-tuning of all weights is not priced.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>

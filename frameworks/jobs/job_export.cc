@@ -208,11 +208,20 @@ std::string job_target_list() {
   return list;
 }
 
+namespace {
+
+// Whether the same is learnt: a step without the adapters is another training, not another schedule.
+bool trains_as(const jobs::Job& a, const jobs::Job& b) {
+  return a.lora == b.lora && (a.lora == 0 || a.lora_on == b.lora_on) && a.optimizer == b.optimizer;
+}
+
+}  // namespace
+
 std::vector<JobTarget> job_targets_of(const jobs::Job& job) {
   std::vector<JobTarget> found;
   for (const std::string& id : job_targets()) {
     std::optional<JobExport> result = attempt([&] { return export_job(id, job, {}); }).value;
-    if (!result) continue;  // not by this one
+    if (!result || !trains_as(result->as_run, job)) continue;  // not by this one
     JobTarget& target = found.emplace_back();
     target = {.id = id, .as_run = std::move(result->as_run)};
     for (JobLoss& loss : result->losses) target.given_up.push_back(std::move(loss.what));

@@ -73,7 +73,8 @@ struct JobTarget {
   std::vector<std::string> given_up =
       {};  // in the words of JobLoss::what; empty: it runs the job as it is
 };
-// First those whose ways the job has (Job::as), then those that give up less.
+// First those whose ways the job has (Job::as), then those that give up less. Who would train something else, without its adapters or by
+// another optimizer, is none.
 std::vector<JobTarget> job_targets_of(const jobs::Job& job);
 
 }  // namespace dovetail::frameworks

@@ -320,12 +320,8 @@ class MegatronReader {
     for (const Degree& one : kMegatronDegrees) l.*one.field = options_.degree(one.name, 1);
     l.sp = options_.has("--sequence-parallel") || l.tp == 1;
     const std::int64_t etp = options_.degree("--expert-tensor-parallel-size", l.tp);
-    const bool is_flex = options_.text(kMegatronDispatcher, "") == "flex";
-    const auto flex = kMegatronFlex.read(options_, jobs::Dispatch::DeepEp);
-    if (job_.model.experts) {
-      l.etp = etp;
-      if (is_flex) job_.dispatch = flex;
-    }
+    if (job_.model.experts) l.etp = etp;
+    dispatch();
     l.vp = chunks();
     sharding();
     lay_out(job_, said_, job_.zero == jobs::Zero::Parameters ? Free::Sharded : Free::DataParallel,
@@ -338,6 +334,15 @@ class MegatronReader {
     if (l.cp > 1 && kind.starts_with("a2a")) {
       assume(job_, kMegatronExchange.name, kind, "counted as " + std::string(to_string(exchange)));
     }
+  }
+
+  void dispatch() {
+    const std::string kind = options_.text(kMegatronDispatcher, "allgather");
+    const auto flex = kMegatronFlex.read(options_, jobs::Dispatch::DeepEp);
+    if (!job_.model.experts) return;
+    if (kind == "flex") job_.dispatch = flex;
+    if (kind != "flex" && kind != "alltoall" && job_.layout.ep > 1)
+      assume(job_, kMegatronDispatcher, kind, "tokens are counted as dispatched by all-to-all");
   }
 
   // How many virtual stages a rank has. How many layers each has is as get_num_layers_to_build has it

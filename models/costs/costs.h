@@ -190,8 +190,8 @@ struct Costs {
 };
 
 // Of an all-to-all over `key` whose rows stand `copies` times among its bytes, each to an expert of its own, those of one that takes
-// as long and sends every row by itself. To a rank one copy goes, over the network one to a node, from where NVLink brings it
-// to others, which no link between nodes waits for (DeepEP's published 45 GB/s a rank of 50, two and four nodes of 8 H100). Of n equal
+// as long and sends every row by itself. To a rank one copy goes, over the network one to a node, which NVLink there hands on; between
+// nodes only the network is counted (DeepEP publishes 45 of its 50 GB/s a rank, two and four nodes of 8 H100). Of n equal
 // places that each of k experts may be at, n (1 - (1 - 1/n)^k) are expected to be one's.
 Bytes without_copies(Bytes bytes, std::int64_t copies, const CollectiveKey& key);
 

@@ -187,6 +187,24 @@ TEST(ExploreJobTest, NothingIsSetWhereItIsTooLittleToTell) {
   EXPECT_THAT(text, HasSubstr("best: as asked\n"));
 }
 
+// A loss in chunks: the files that are written know none, and without one there is no room.
+TEST(ExploreJobTest, WhatFitsAndNobodySaysIsAnsweredAsAsked) {
+  const std::string text =
+      explored("qwen3_0.6b:dp=2,seq=65536,gbs=2,recompute=full,loss=chunked,autocast=bf16,as=torch",
+               "h100x8");
+  EXPECT_THAT(text, ::testing::StartsWith("set:   nothing: no framework's file that is written"));
+  EXPECT_THAT(text, HasSubstr("as asked"));
+  EXPECT_THAT(text, Not(HasSubstr("more GPUs")));
+}
+
+// Adapters under DDP: whole weights in their place are another training.
+TEST(ExploreJobTest, NobodyIsToldToTrainWithoutTheAdapters) {
+  const std::string text = explored(kTiny + ":dp=2,gbs=4,lora=4,as=torch", "h100x8");
+  EXPECT_THAT(text, HasSubstr("lora=4"));
+  EXPECT_THAT(text, Not(HasSubstr("lora=0")));
+  EXPECT_THAT(text, Not(HasSubstr("--to megatron")));
+}
+
 TEST(ExploreJobTest, WhatIsFasterAndNobodySaysIsNamed) {
   const std::string job = testing::kShortLlama + ":tp=2,pp=2,dp=2,vp=2,gbs=16,seq=1024";
   const std::string text = explored(job, "h100x8");

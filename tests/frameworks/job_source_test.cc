@@ -316,6 +316,29 @@ TEST_F(JobSourceTest, TorchtitanWithoutFsdpIsDdpWithItsBuckets) {
             jobs::Autocast::No);
 }
 
+// Its own way gathers all tokens (transformer_config.py).
+TEST_F(JobSourceTest, HowMegatronDispatchesTokensIsReadOrAssumed) {
+  const std::string experts =
+      "--num-layers 2 --hidden-size 64 --ffn-hidden-size 128 --num-attention-heads 4 --swiglu "
+      "--seq-length 64 --micro-batch-size 1 --vocab-size 128 --bf16 --num-experts 8 "
+      "--position-embedding-type rope --expert-model-parallel-size ";
+  const std::string gathers = "--moe-token-dispatcher-type allgather: ";
+  EXPECT_THAT(assumed_of(load_job(experts + "2:world=8")), ElementsAre(StartsWith(gathers)));
+  EXPECT_THAT(assumed_of(load_job(experts + "2 --moe-token-dispatcher-type allgather:world=8")),
+              ElementsAre(StartsWith(gathers)));
+  EXPECT_THAT(assumed_of(load_job(experts + "1:world=8")), IsEmpty());
+  EXPECT_THAT(assumed_of(load_job(experts + "2 --moe-token-dispatcher-type alltoall:world=8")),
+              IsEmpty());
+  const Job flex = load_job(experts +
+                            "2 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend "
+                            "hybridep --cross-entropy-loss-fusion --cross-entropy-fusion-impl te "
+                            "--fp8-format hybrid --fp8-recipe mxfp8:world=8");
+  EXPECT_THAT(assumed_of(flex), IsEmpty());
+  EXPECT_EQ(flex.dispatch, jobs::Dispatch::HybridEp);
+  EXPECT_EQ(flex.loss, jobs::Loss::Fused);
+  EXPECT_EQ(flex.precision.scaling, jobs::Scaling::Mx);
+}
+
 TEST_F(JobSourceTest, MegatronsOwnScriptsSayWhatTheirSourceDoes) {
   const Job llama = load_job(data("megatron_train_llama3_8b_h100_fp8.sh"));
   EXPECT_EQ(llama.model.name, "llama3_8b");

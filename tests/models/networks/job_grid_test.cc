@@ -33,14 +33,14 @@ bool has(const std::set<std::string>& jobs, const std::string& text) {
 }
 
 TEST(JobGridTest, OfAModelOverRanksItHasWhatPeopleUse) {
-  const auto jobs = all_of(JobGrid::over(parse_job("qwen3_30b_a3b:gbs=64,seq=4096"), 16, 8));
-  EXPECT_GT(jobs.size(), 10'000U);
+  const auto jobs = all_of(JobGrid::over(parse_job("qwen3_30b_a3b:gbs=8,seq=4096"), 8, 4));
+  EXPECT_GT(jobs.size(), 4'000U);
   for (const char* const keys :
-       {"tp=8,dp=2,zero=1", "tp=2,pp=2,dp=4,zero=1,vp=2,async_tp=yes", "dp_shard=16,ep=16",
-        "dp=2,dp_shard=8,ep=8,recompute=full", "tp=4,cp=2,dp=2,zero=1,ep=8,mbs=2",
-        "tp=4,dp=4,zero=1,ep=4,etp=4", "pp=4,dp=4,zero=1,schedule=zero-bubble",
-        "pp=4,dp=4,zero=1,schedule=zbv,vp=2", "dp_shard=16,recompute=op,reshard=no"}) {
-    EXPECT_TRUE(has(jobs, std::string("qwen3_30b_a3b:gbs=64,seq=4096,") + keys)) << keys;
+       {"tp=4,dp=2,zero=1", "tp=2,pp=2,dp=2,zero=1,vp=2,async_tp=yes", "dp_shard=8,ep=8",
+        "dp=2,dp_shard=4,ep=4,recompute=full", "tp=2,cp=2,dp=2,zero=1,ep=4,mbs=2",
+        "tp=2,dp=4,zero=1,ep=4,etp=2", "pp=4,dp=2,zero=1,schedule=zero-bubble",
+        "pp=4,dp=2,zero=1,schedule=zbv,vp=2", "dp_shard=8,recompute=op,reshard=no"}) {
+    EXPECT_TRUE(has(jobs, std::string("qwen3_30b_a3b:gbs=8,seq=4096,") + keys)) << keys;
   }
 }
 
