@@ -54,6 +54,9 @@ std::string family_of(std::string device) {
   std::ranges::transform(device, device.begin(), [](unsigned char letter) {
     return static_cast<char>(std::tolower(letter));
   });
+  if (device.find("500w") != std::string::npos) return "h100_96gb_500w";
+  if (device.find("h200, nodes of 4") != std::string::npos) return "h200_nodes_of_4";
+  if (device.find("h100, efa") != std::string::npos) return "h100_efa";
   for (const char* const family : {"gb300", "gb200", "b300", "b200", "h200", "h100", "a100"}) {
     if (device.find(family) != std::string::npos) return family;
   }
@@ -68,7 +71,9 @@ std::optional<Duration> step_of(const yardsticks::Row& row, const std::string& d
     const std::string shipped = family + "x" + std::to_string(row.job->layout.world());
     models::Cluster cluster =
         predict::load_cluster(row.machine.empty() ? shipped : row.machine, data_dir);
-    if (cluster.compute) cluster.compute->products_stretch = row.products_stretch;
+    if (cluster.compute) cluster.compute->products_stretch *= row.products_stretch;
+    cluster.host.run_op = stretched(cluster.host.run_op, row.host_stretch);
+    cluster.host.collective = stretched(cluster.host.collective, row.host_stretch);
     return predict::predict_job(*row.job, cluster,
                                 {.policy = row.policy, .synchronous = row.synchronous})
         .step;

@@ -130,6 +130,10 @@ struct GemmWork {
 // Its least traffic: both matrices read once, the result, of type `dtype`, written once; of a convolution what it moves.
 Bytes traffic(const GemmWork& gemm, DType dtype);
 
+// cuDNN's, FlashAttention-3's and FlashAttention-2's; on GPUs where nobody measured them apart they take the same.
+enum class AttentionKernel { Cudnn, Fa3, Fa2 };
+constexpr auto words_of(AttentionKernel) { return words("cudnn", "fa3", "fa2"); }
+
 // Of a fused attention kernel, which keeps no scores.
 struct Attention {
   std::int64_t tokens =
@@ -137,6 +141,7 @@ struct Attention {
   std::int64_t head_dim = 1;  // of queries and values, their mean
   bool backward = false;
   bool causal = true;  // a query attends to what is before it; else all attend to the same
+  AttentionKernel kernel = AttentionKernel::Cudnn;
   friend bool operator==(const Attention&, const Attention&) = default;
 };
 

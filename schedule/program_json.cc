@@ -131,7 +131,8 @@ constexpr auto kAttentionFields = fields<Attention>(
     required("head_dim", &Attention::head_dim, kExtent, "of queries and values, their mean"),
     defaulted("backward", &Attention::backward, as_bool()),
     defaulted("causal", &Attention::causal, as_bool(),
-              "a query attends to what is before it; absent: true"));
+              "a query attends to what is before it; absent: true"),
+    optional("kernel", &Attention::kernel, as_word(), "whose; absent: cudnn"));
 
 constexpr auto kMemoryFields = fields<MemoryWork>(
     required("traffic_bytes", &MemoryWork::bytes, kWorkBytes, "read and written"),

@@ -107,7 +107,7 @@ std::vector<StepOf> steps_of(const Yardstick& yardstick, const StepPredictor& pr
     steps.push_back({.yardstick = yardstick.name,
                      .own_cause = row.own_cause,
                      .group = row.group,
-                     .one_node = row.job->layout.world() <= kNodeGpus,
+                     .one_node = row.job->layout.world() <= row.node_gpus,
                      .predicted = to_us(*predicted),
                      .measured = to_us(*row.step)});
   }

@@ -162,7 +162,7 @@ std::vector<Ordering> score_ordering(const Yardstick& yardstick, const StepPredi
   for (const Row& row : yardstick.rows) {
     if (row.group.empty()) continue;
     if (const std::optional<Step> step = step_of(row, predict))
-      groups[{row.group, row.job->layout.world() <= kNodeGpus}].push_back(*step);
+      groups[{row.group, row.job->layout.world() <= row.node_gpus}].push_back(*step);
   }
   std::map<std::pair<bool, std::size_t>, Ordering> found;
   for (const auto& [group, steps] : groups) {

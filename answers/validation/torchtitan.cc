@@ -57,7 +57,8 @@ Row torchtitan_row(const TableRow& table) {
   }
   job.batch = {
       .sequence = sequence, .micro = table.count("local_batch") / job.layout.pp, .global = samples};
-  if (options.find("Interleaved") != std::string::npos) job.layout.vp = 2;
+  const bool is_interleaved = options.find("nterleaved") != std::string::npos;
+  if (is_interleaved) job.layout.vp = 2;
   job.zero = jobs::Zero::Parameters;
   job.reshard = job.layout.pp == 1;
   job.recompute = is_small ? jobs::Recompute::Op : jobs::Recompute::Full;
@@ -66,6 +67,7 @@ Row torchtitan_row(const TableRow& table) {
   }
   job.async_tp = options.find("asyncTP") != std::string::npos;
   const bool is_eager = options.find("eager") != std::string::npos;
+  job.attention = schedule::AttentionKernel::Fa2;  // PyTorch's own choice until 2026
   job.kernels = is_eager ? jobs::Kernels::Eager : jobs::Kernels::Fused;
   row.rules = memory_rules(job);
   set_job(row, std::move(job));
@@ -77,7 +79,11 @@ Row torchtitan_row(const TableRow& table) {
 Yardstick torchtitan(const std::string& folder) {
   Yardstick yardstick{.name = "torchtitan"};
   for (const TableRow& table : read_table(folder + "/torchtitan_h100_h200.csv")) {
-    yardstick.rows.push_back(torchtitan_row(table));
+    Row row = torchtitan_row(table);
+    // They give how long products take on that card (models/clusters/h100_96gb_500w.json), and are not judged.
+    const bool gives = table.text("hardware").ends_with("500W") && table.count("gpus") == 8;
+    if (gives) row.step.reset();
+    yardstick.rows.push_back(std::move(row));
   }
   return yardstick;
 }

@@ -18,8 +18,9 @@ void set_job(Row& row, jobs::Job job) {
 }
 
 std::vector<Yardstick> load_yardsticks(const std::string& folder) {
-  return {nanotron(folder), torchtitan(folder), simumax(folder),         simumax_own(folder),
-          duoan(folder),    damek(folder),      megatron_bridge(folder), mlperf(folder)};
+  return {nanotron(folder),        nanotron_own(folder), torchtitan(folder), kempnerforge(folder),
+          simumax(folder),         simumax_own(folder),  duoan(folder),      damek(folder),
+          megatron_bridge(folder), mlperf(folder)};
 }
 
 std::map<std::string, std::int64_t> without_job(const Yardstick& yardstick) {

@@ -26,7 +26,7 @@
 
 namespace dovetail::yardsticks {
 
-// Of every machine in these tables, as far as where a step ran is judged.
+// Of nearly every machine in these tables.
 inline constexpr std::int64_t kNodeGpus = 8;
 
 struct Row {
@@ -38,6 +38,7 @@ struct Row {
   bool ran = true;           // false: it failed, for want of memory or otherwise
   std::string device = {};   // "H100 80GB"
   std::string machine = {};  // a cluster file, where it is no shipped one
+  std::int64_t node_gpus = kNodeGpus;
   std::optional<Bytes> capacity = std::nullopt;  // of its memory, as PyTorch sees it
   std::optional<Bytes> memory = std::nullopt;    // measured peak
   std::optional<Duration> step = std::nullopt;   // measured
@@ -48,6 +49,8 @@ struct Row {
   bool synchronous = false;
   double products_stretch =
       1;  // how many times as long as on the shipped GPU products take on its own, measured apart from steps
+  double host_stretch =
+      1;  // how many times as long its host takes to issue, from a row that is not judged
   std::string scaling = {};  // rows of one benchmark and device on different numbers of GPUs
   // Why its step says nothing of others'; "" where it does. Its error is counted like any other.
   std::string own_cause = {};
@@ -69,7 +72,10 @@ struct Yardstick {
 
 // Each source, from its file in `folder`. Throws InputError with file and line.
 Yardstick nanotron(const std::string& folder);
+// The steps of nanotron once more, for what its own host took. Without rows where `folder` does not have that one.
+Yardstick nanotron_own(const std::string& folder);
 Yardstick torchtitan(const std::string& folder);
+Yardstick kempnerforge(const std::string& folder);
 Yardstick simumax(const std::string& folder);
 // The steps of simumax once more, for what its own GPU took for products. Without rows where `folder` does not have those.
 Yardstick simumax_own(const std::string& folder);

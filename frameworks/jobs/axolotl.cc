@@ -122,9 +122,11 @@ class AxolotlReader {
   void kernels() {
     const std::string attention = options_.text("attn_implementation", "sdpa");
     bool is_eager = attention == "eager";
-    for (const std::string_view key : {"flash_attention", "sdp_attention", "flex_attention",
-                                       "xformers_attention", "sage_attention"})
+    for (const std::string_view key :
+         {"sdp_attention", "flex_attention", "xformers_attention", "sage_attention"})
       static_cast<void>(options_.has(key));
+    t_.attention = kernel_of_attention(options_.flag("flash_attention", false) ? "flash_attention_2"
+                                                                               : attention);
     is_eager |= options_.flag("eager_attention", false);
     t_.flash = !is_eager;
     if (says_yes("torch_compile") && !options_.is("torch_compile", "auto"))

@@ -86,7 +86,7 @@ jobs::Job read_llamafactory(const std::string& file, const Flat& text, const Beh
   length_of_llamafactory(t, options);
   t.recomputes |= !options.flag("disable_gradient_checkpointing", false);
   t.flash = !options.is("flash_attn", "disabled");
-  static_cast<void>(options.has("flash_attn"));
+  t.attention = kernel_of_attention(options.text("flash_attn", "auto"));
   if (options.text("finetuning_type", "lora") == "lora") {
     set_lora(t, options.degree("lora_rank", 8), "lora_target", options.text("lora_target", "all"));
   }
@@ -122,6 +122,7 @@ jobs::Job read_trainer(const std::string& file, const Flat& text, const Behind& 
   }
   const std::string attention = options.text("attn_implementation", "sdpa");
   t.flash = attention != "eager";
+  t.attention = kernel_of_attention(attention);
   adapters_of_program(t, options, said);
   const std::string type = options.text("torch_dtype", options.text("dtype", ""));
   hold_as_loaded(t, type);

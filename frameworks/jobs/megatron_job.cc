@@ -504,7 +504,9 @@ class MegatronReader {
   void recompute() {
     using jobs::Recompute;
     const std::string backend = options_.text("--attention-backend", "auto");
-    job_.flash = options_.has("--use-flash-attn") || (backend != "unfused" && backend != "local");
+    const bool is_flash = options_.has("--use-flash-attn");
+    job_.flash = is_flash || (backend != "unfused" && backend != "local");
+    if (is_flash || backend == "flash") job_.attention = schedule::AttentionKernel::Fa2;
     job_.recompute = kMegatronRecompute.read(
         options_, options_.has("--recompute-activations") ? Recompute::Selective : Recompute::None);
     const std::string method = options_.text("--recompute-method", "uniform");

@@ -176,9 +176,8 @@ class TitanReader {
     const std::string updates = options_.word<std::string>(
         "optimizer.implementation", "fused",
         {{"fused", ""}, {"foreach", "foreach"}, {"for-loop", "for-loop"}});
-    if (updates == "foreach" || updates == "for-loop") job_.updates = jobs::Updates::Foreach;
-    if (updates == "for-loop")
-      assume(job_, "optimizer.implementation", updates, "counted as foreach");
+    if (updates == "foreach") job_.updates = jobs::Updates::Foreach;
+    if (updates == "for-loop") job_.updates = jobs::Updates::Each;
   }
 
   void batch() {

@@ -44,6 +44,7 @@ class Trainer {
     job.batch.sequence = t_.sequence;
     job.recompute = t_.recomputes ? jobs::Recompute::Full : jobs::Recompute::None;
     job.flash = t_.flash;
+    job.attention = t_.attention;
     job.kernels = t_.kernels;
     job.loss = t_.loss;
     job.lora = t_.lora;

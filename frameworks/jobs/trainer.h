@@ -23,6 +23,10 @@
 
 namespace dovetail::frameworks {
 
+// Whose attention kernel a word of transformers (attn_implementation) or LLaMA-Factory (flash_attn) means: "flash_attention_2", "fa2",
+// "kernels-community/flash-attn3"; PyTorch's own choice else, which is cuDNN's.
+schedule::AttentionKernel kernel_of_attention(std::string_view word);
+
 struct Training {
   enum class Engine : std::uint8_t { Ddp, Fsdp, DeepSpeed };
   enum class Sharding : std::uint8_t { Whole, NoReshard, None };
@@ -46,6 +50,7 @@ struct Training {
 
   bool recomputes = false;
   bool flash = true;
+  schedule::AttentionKernel attention = schedule::AttentionKernel::Cudnn;
   jobs::Kernels kernels = jobs::Kernels::Transformers;
   jobs::Loss loss = jobs::Loss::Whole;
   std::int64_t lora = 0;

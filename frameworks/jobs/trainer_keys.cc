@@ -154,6 +154,16 @@ void set_held(Training& training, DType type) {
   training.is_pure = true;
 }
 
+schedule::AttentionKernel kernel_of_attention(std::string_view word) {
+  using enum schedule::AttentionKernel;
+  const auto names = [&](std::string_view part) {
+    return word.find(part) != std::string_view::npos;
+  };
+  if (names("flash_attention_3") || names("flash-attn3") || word == "fa3") return Fa3;
+  if (names("flash_attention_2") || names("flash-attn2") || word == "fa2") return Fa2;
+  return Cudnn;
+}
+
 void set_lora(Training& training, std::int64_t rank, std::string_view key,
               std::string_view targets) {
   training.lora = rank;

@@ -108,7 +108,8 @@ class DeepSpeedWriter {
     for (const jobs::Difference& one : jobs::differences(job_, {.model = job_.model})) {
       for (const std::string_view key :
            {"recompute", "recompute_layers", "recompute_modules", "lora", "lora_on", "flash",
-            "imbalance", "etp", "products", "scaling", "loss", "dispatch", "kernels", "updates"}) {
+            "attention", "imbalance", "etp", "products", "scaling", "loss", "dispatch", "kernels",
+            "updates"}) {
         if (one.key == key) list += "," + one.key + "=" + one.here;
       }
     }

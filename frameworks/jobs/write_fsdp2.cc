@@ -137,6 +137,9 @@ JobWords write_fsdp2(const Job& job) {
   if (jobs::is_narrow(job.precision.products) || job.precision.products == schedule::Operands::Tf32)
     words.notes.push_back("products=" + std::string(to_string(job.precision.products)) +
                           " are the program's own; the step counts on them");
+  if (job.flash && job.attention != schedule::AttentionKernel::Cudnn)
+    words.notes.push_back("attention=" + std::string(to_string(job.attention)) +
+                          " is the program's own");
   if (!job.flash) words.notes.emplace_back("flash=no: attention in operators is the program's own");
   if (l.cp > 1) words.notes.emplace_back("context parallelism is the program's own");
   if (job.recompute == jobs::Recompute::Op) {

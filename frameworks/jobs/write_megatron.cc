@@ -191,7 +191,11 @@ class MegatronWriter {
       script_.say("--window-size", "\"" + std::to_string(a.window - 1) + ",0\"");
       script_.say("--window-attn-skip-freq", 2);
     }
-    if (!job_.flash) script_.say("--attention-backend", "unfused");
+    if (!job_.flash) {
+      script_.say("--attention-backend", "unfused");
+    } else if (job_.attention != schedule::AttentionKernel::Cudnn) {
+      script_.say("--attention-backend", "flash");
+    }
   }
 
   void experts() {
@@ -444,6 +448,7 @@ JobWriter megatron_writer() {
                  {"updates", "Transformer Engine's FusedAdam updates"},
                  {"wrap", "gradients are made in their buckets"},
                  {"graph", "what its arguments capture is layers, or depends on the version"},
+                 {"attention", "which FlashAttention there is is what is installed"},
                  {"zero", "a rank that is alone has nothing to divide"},
                  {"kernels", "Transformer Engine fuses what lies between products"},
                  {"recompute", "its selective recomputation is of attention, not op by op"},

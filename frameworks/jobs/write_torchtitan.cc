@@ -265,6 +265,7 @@ JobWriter torchtitan_writer() {
                      {"overlap_grads", "gradients are reduced beside backward"},
                      {"overlap_params", "parameters are gathered beside compute"},
                      {"flash", "attention is one kernel"},
+                     {"attention", "which one is PyTorch's choice"},
                      {"kernels", "asynchronous tp is compiled, what splits backward is not"},
                      {"updates", "optimizer.implementation is fused"},
                      {"wrap", "a rank that is alone runs without DDP and FSDP"},

@@ -4,8 +4,10 @@
 //   Costs costs = costs_for(cluster, program);                // what the simulator reads
 //   CollectiveTable table = collective_table(cluster, {Collective::AllReduce, 8});
 //
-// The file, schema "dovetail.cluster/1". Only name and collectives must be there; what stands for
+// The file, schema "dovetail.cluster/1". Only the name must be there; what stands for
 // an absent section is said at its field below. Units are in the keys; an unknown key is an error.
+// A file with "of": "h100" is that shipped one with its own keys laid over it (JSON Merge Patch, RFC 7396): another network,
+// another memory, nodes of four.
 //
 //   {"schema": "dovetail.cluster/1", "kind": "cluster", "name": "a100x8",
 //    "origin": "...", "licence": "...", "date": "2023-09-11", "notes": {"compute": "..."},
@@ -21,7 +23,7 @@
 //                                              "prior": "a100x8"}
 //    "topology": {"node_ranks": 8,           topology.h
 //                 "node": {"link": "nvlink", "bytes_per_s": 3.5e11, "all_reduce_bytes_per_s": 4.7e11, "hop_us": 3.4},
-//                 "network": {"link": "network", "bytes_per_s": 4.8e10, "hop_us": 53, "start_us": 240}},
+//                 "network": {"link": "network", "bytes_per_s": 4.8e10, "hop_us": 26, "start_us": 0, "block_us": 0}},
 //    "compute": {"gemm": {"flop_per_s": {"f32": 1.56e14}, "efficiency": 0.5},
 //                "memory_bytes_per_s": 2.039e12, "kernel_overhead_us": 1,
 //                "memory_bytes": 84987084800},               of one device
@@ -108,6 +110,7 @@ struct Quality {
 
 struct Cluster {
   std::string name;
+  std::string of;                            // only in files: what load_cluster lays them over
   std::string origin, licence, date;         // default ""
   std::map<std::string, std::string> notes;  // default none
   std::int64_t ranks = 1;                    // default: of the first collective, 1 if there is none

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "models/clusters/cluster.h"
 
 #include <algorithm>
@@ -47,9 +48,47 @@ std::optional<FamilyMember> member_named(std::string_view name) {
   return is_number && member.ranks > 0 ? std::optional(member) : std::nullopt;
 }
 
+std::string path_of(const std::string& name, const std::string& data_dir) {
+  return (std::filesystem::path(data_dir) / (name + ".json")).string();
+}
+
+// Tables of one node over more ranks than it has now.
+void drop_wider_than_a_node(nlohmann::json& cluster) {
+  const auto pointer = nlohmann::json::json_pointer("/topology/node_ranks");
+  if (!cluster.contains(pointer) || !cluster[pointer].is_number_integer()) return;
+  const auto most = cluster[pointer].get<std::int64_t>();
+  std::erase_if(cluster["collectives"].get_ref<nlohmann::json::array_t&>(), [&](const auto& one) {
+    return one.value("nodes", 1) == 1 && one.value("ranks", 1) > most;
+  });
+}
+
+// A file; one that is `of` a shipped machine is laid over it.
+Cluster read_cluster(const std::string& path, const std::string& data_dir) {
+  const JsonFile file(path);
+  JsonObject root = file.root();
+  if (!root.has("of")) return cluster_from_json(file.root());
+  const std::string of = root.string("of");
+  const std::vector<std::string> names = cluster_names(data_dir);
+  if (std::ranges::find(names, of) == names.end()) {
+    const std::string near = nearest_word(of, names);
+    throw InputError(path + ": of: expected the name of a file in " + data_dir + ", found \"" + of +
+                     "\"" + (near.empty() ? "" : "; did you mean \"" + near + "\"?"));
+  }
+  nlohmann::json all = nlohmann::json::parse(read_file(path_of(of, data_dir)));
+  if (all.contains("of")) {
+    throw InputError(path + ": of: expected a file that has no \"of\" itself, found \"" + of +
+                     "\"");
+  }
+  const auto own = nlohmann::json::parse(read_file(path));
+  all.merge_patch(own);
+  all.erase("of");
+  if (!own.contains("collectives")) drop_wider_than_a_node(all);
+  const JsonFile merged(path, all.dump());
+  return cluster_from_json(merged.root());
+}
+
 Cluster read_shipped(const std::string& name, const std::string& data_dir) {
-  const auto path = std::filesystem::path(data_dir) / (name + ".json");
-  return cluster_from_json(JsonFile(path.string()).root());
+  return read_cluster(path_of(name, data_dir), data_dir);
 }
 
 // "h100x8", of which "H100x8" and "8xH100" are other ways to say it.
@@ -150,7 +189,7 @@ bool is_family(const Cluster& cluster) {
 Cluster load_cluster(const std::string& name_or_path, const std::string& data_dir) {
   const bool is_path =
       name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
-  if (is_path) return cluster_from_json(JsonFile(name_or_path).root());
+  if (is_path) return read_cluster(name_or_path, data_dir);
   const std::vector<std::string> names = cluster_names(data_dir);
   if (is_listed(names, name_or_path)) return read_shipped(name_or_path, data_dir);
   const std::optional<FamilyMember> member = member_named(name_or_path);
@@ -158,7 +197,7 @@ Cluster load_cluster(const std::string& name_or_path, const std::string& data_di
     return member_of(read_shipped(member->family, data_dir), *member);
   }
   if (std::filesystem::is_regular_file(name_or_path)) {
-    return cluster_from_json(JsonFile(name_or_path).root());
+    return read_cluster(name_or_path, data_dir);
   }
   const std::string word = in_our_words(name_or_path);
   if (word != name_or_path && is_shipped_cluster(word, data_dir))

@@ -91,24 +91,6 @@ void check_collectives(const JsonArray& array, const Cluster& cluster) {
 
 // --------------------------------------------------------------------------------- topology
 
-constexpr auto kEnvelopeFields = fields<EnvelopePoint>(
-    required("collective", &EnvelopePoint::collective, as_word()),
-    required("nodes", &EnvelopePoint::nodes, kRankCount),
-    required("worst_bytes_per_s", &EnvelopePoint::worst, kRate),
-    required("mean_bytes_per_s", &EnvelopePoint::mean, kRate),
-    required("best_bytes_per_s", &EnvelopePoint::best, kRate),
-    check([](const JsonObject& object, const EnvelopePoint& point, auto&) {
-      if (point.worst > point.mean || point.mean > point.best) {
-        object.value().fail("expected worst_bytes_per_s <= mean_bytes_per_s <= best_bytes_per_s");
-      }
-    }));
-
-void check_more_nodes(const JsonValue& item, const std::vector<EnvelopePoint>& before,
-                      const EnvelopePoint& point) {
-  if (before.empty() || before.back().collective != point.collective) return;
-  static_cast<void>(item.object().integer("nodes", before.back().nodes + 1, kMostRanks));
-}
-
 constexpr auto kTopologyFields = fields<Topology>(
     required("node_ranks", &Topology::node_ranks, kRankCount, "rank r lies on node r / node_ranks"),
     defaulted("gpu", &Topology::gpu, as_word(),
@@ -129,13 +111,8 @@ constexpr auto kTopologyFields = fields<Topology>(
             required("bytes_per_s", &NetworkLinks::rate, kRate, "of each rank, in one direction"),
             required("hop_us", &NetworkLinks::hop, kTime, "from rank to rank"),
             defaulted("start_us", &NetworkLinks::start, kTime, "of one collective; absent: 0"),
-            optional("envelope", &NetworkLinks::envelope,
-                     as_list(as_object(kEnvelopeFields),
-                             [](const JsonValue& item, const std::vector<EnvelopePoint>& before,
-                                const EnvelopePoint& point,
-                                auto&) { check_more_nodes(item, before, point); }),
-                     "bus bandwidths of 256 MiB that runs at different times on a shared network "
-                     "had; nodes of one collective rise; absent: not known"))),
+            defaulted("block_us", &NetworkLinks::block, kTime,
+                      "of each block of a ring, at every link between nodes; absent: 0"))),
         "links between nodes"));
 
 // ----------------------------------------------------------------------------------- cluster
@@ -152,6 +129,9 @@ constexpr auto kQualityFields = fields<Quality>(
 
 constexpr auto kClusterFields = as_object(fields<Cluster>(
     document("dovetail.cluster/1", "cluster"), required("name", &Cluster::name, as_name()),
+    optional("of", &Cluster::of, as_text(),
+             "a shipped machine that this file changes: its keys are laid over that one's (JSON "
+             "Merge Patch, RFC 7396)"),
     optional("origin", &Cluster::origin, as_text(), "where the figures come from"),
     optional("licence", &Cluster::licence, as_text()), optional("date", &Cluster::date, as_text()),
     optional("notes", &Cluster::notes, as_keyed(as_text())),
@@ -159,15 +139,18 @@ constexpr auto kClusterFields = as_object(fields<Cluster>(
               "of the machine; absent: of the first collective"),
     defaulted("backend", &Cluster::backend, as_word(),
               "which backend executes plans here; absent: cuda"),
-    required("collectives", &Cluster::collectives, as_list(as_object(kSeriesFields)),
-             "measured or fitted; one per collective and number of ranks (with a topology: and of "
-             "nodes)"),
+    defaulted("collectives", &Cluster::collectives, as_list(as_object(kSeriesFields)),
+              "measured or fitted; one per collective and number of ranks (with a topology: and of "
+              "nodes); absent: none, with \"of\" those of that machine"),
     optional("topology", &Cluster::topology, as_object(kTopologyFields),
              "which ranks share a node, and the links from which collectives are modelled that "
              "were not measured (models/costs/topology.h); absent: only what was measured has a "
              "price"),
     check([](JsonObject& object, Cluster& cluster, auto&) {
-      check_collectives(object.array("collectives"), cluster);
+      if (!cluster.of.empty()) {
+        object.find("of")->fail("expected a file of its own: what it is of is read beside it");
+      }
+      if (object.has("collectives")) check_collectives(object.array("collectives"), cluster);
       if (!object.find("ranks") && !cluster.collectives.empty()) {
         cluster.ranks = cluster.collectives.front().ranks;
       }

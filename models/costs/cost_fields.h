@@ -58,7 +58,8 @@ inline constexpr auto kAttentionWorkFields = fields<schedule::Attention>(
              "of queries and values, their mean"),
     defaulted("backward", &schedule::Attention::backward, as_bool()),
     defaulted("causal", &schedule::Attention::causal, as_bool(),
-              "a query attends to what is before it; absent: true"));
+              "a query attends to what is before it; absent: true"),
+    optional("kernel", &schedule::Attention::kernel, as_word(), "whose; absent: cudnn"));
 
 inline constexpr auto kMemoryFields = fields<schedule::MemoryWork>(
     required("bytes", &schedule::MemoryWork::bytes, as_integer(1, kMostBytes)),
@@ -147,6 +148,9 @@ inline constexpr auto kRooflineFields = fields<Roofline>(
             MeasuredTablesPart{},
             defaulted("table_factor", &Roofline::table_factor, as_number(0.1, 10),
                       "how many times as long as in that table products of bf16 and f16 take")))),
+    optional("products_stretch", &Roofline::products_stretch, as_number(0.1, 10),
+             "how many times as long as by these rates products and attention take where they run "
+             "on and on: of a card that lowers its clock; absent: 1"),
     required("memory_bytes_per_s", &Roofline::memory, kRate, "nominal memory rate"),
     defaulted("kernel_overhead_us", &Roofline::kernel_overhead, kTime, "added to every kernel"),
     optional("memory_bytes", &Roofline::capacity, as_integer(1, kMostBytes),

@@ -93,6 +93,7 @@ class Estimate {
     return false;
   }
 
+  // As NCCL has it.
   [[nodiscard]] double us(NcclAlgorithm algorithm, NcclProtocol protocol, double bytes) const {
     double rate = bus(algorithm, protocol) * messages_per_bus(algorithm);
     if (algorithm == NcclAlgorithm::Tree && bytes >= 64) {
@@ -100,9 +101,20 @@ class Estimate {
       const auto& corrections = kTreeCorrection.at(index_of(protocol));
       if (doublings < corrections.size()) rate *= corrections.at(doublings);
     }
-    const bool starts = protocol == NcclProtocol::Simple && !in_one_node();
-    return latency(algorithm, protocol, bytes) + (starts ? to_us(system_.network_start) : 0) +
-           bytes / rate;
+    return latency(algorithm, protocol, bytes) + bytes / rate;
+  }
+
+  // What NCCL does not know of the network, and so does not choose by.
+  [[nodiscard]] double beyond_us(NcclAlgorithm algorithm, NcclProtocol protocol,
+                                 double bytes) const {
+    if (protocol != NcclProtocol::Simple || in_one_node()) return 0;
+    double us = to_us(system_.network_start);
+    if (algorithm == NcclAlgorithm::Ring) {
+      // Blocks follow each other at every link, one a step.
+      const double blocks = steps() * to_us(system_.network_block);
+      us += std::max(0.0, blocks - latency(algorithm, protocol, bytes));
+    }
+    return us;
   }
 
  private:
@@ -198,14 +210,19 @@ class Estimate {
   std::size_t gpu_, column_;
 };
 
+// Of each algorithm the protocol that NCCL takes for the quickest; of those the one that is.
 NcclChoice choice(const Estimate& estimate, double bytes) {
-  NcclChoice best{.us = std::numeric_limits<double>::infinity()};
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  NcclChoice best{.us = kNever};
   for (const NcclAlgorithm algorithm : kAllOf<NcclAlgorithm>) {
+    NcclChoice one{.algorithm = algorithm, .us = kNever};
     for (const NcclProtocol protocol : kAllOf<NcclProtocol>) {
       if (!estimate.can(algorithm, protocol)) continue;
       const double us = estimate.us(algorithm, protocol, bytes);
-      if (us < best.us) best = {.algorithm = algorithm, .protocol = protocol, .us = us};
+      if (us < one.us) one = {.algorithm = algorithm, .protocol = protocol, .us = us};
     }
+    if (one.us < kNever) one.us += estimate.beyond_us(one.algorithm, one.protocol, bytes);
+    if (one.us < best.us) best = one;
   }
   return best;
 }

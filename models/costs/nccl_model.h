@@ -54,6 +54,8 @@ struct NcclSystem {
   Duration node_hop = std::chrono::nanoseconds(3400);  // of a ring in Simple; others in proportion
   Duration interface_latency{};
   Duration network_start{};  // of Simple between nodes, once; NCCL has none
+  Duration
+      network_block{};  // of each block that a ring in Simple sends between nodes; NCCL has none
   bool amd_processors = false;
   bool ll128_between_nodes = true;
   std::int64_t nvls_tree_nodes = std::numeric_limits<std::int64_t>::max();  // at most so many

@@ -50,6 +50,7 @@ NcclSystem nccl_system(const Topology& topology) {
           .node_hop = topology.node.hop,
           .interface_latency = from_us(std::max(0.0, beyond_us / 2)),
           .network_start = topology.network.start,
+          .network_block = topology.network.block,
           .ll128_between_nodes = false,
           .nvls_tree_nodes = kMostNodesOfSwitches};
 }
@@ -181,36 +182,6 @@ ModelledCollective modelled(const Topology& topology, CollectiveKey key) {
   if (key.collective == Collective::AllToAll) return exchange(topology, key);
   if (key.collective == Collective::SendRecv) return send(topology, key);
   return {.time = nccl_curve(nccl_system(topology), key), .loads = nccl_loads(topology, key)};
-}
-
-std::optional<NetworkStretch> network_stretch(const Topology& topology, CollectiveKey key) {
-  const std::vector<EnvelopePoint>& envelope = topology.network.envelope;
-  if (envelope.empty()) return std::nullopt;
-  const auto has_rows = [&](Collective kind) {
-    return std::ranges::find(envelope, kind, &EnvelopePoint::collective) != envelope.end();
-  };
-  const Collective kind = has_rows(key.collective) ? key.collective : envelope.front().collective;
-  const auto stretch = [](const EnvelopePoint& at) {
-    return NetworkStretch{.mean = at.best.count() / at.mean.count(),
-                          .worst = at.best.count() / at.worst.count()};
-  };
-  const EnvelopePoint* below = nullptr;
-  for (const EnvelopePoint& at : envelope) {
-    if (at.collective != kind) continue;
-    if (at.nodes < key.nodes) {
-      below = &at;
-      continue;
-    }
-    if (below == nullptr || at.nodes == key.nodes) return stretch(at);
-    const auto log_of = [](std::int64_t nodes) { return std::log2(static_cast<double>(nodes)); };
-    const double part =
-        (log_of(key.nodes) - log_of(below->nodes)) / (log_of(at.nodes) - log_of(below->nodes));
-    const NetworkStretch from = stretch(*below);
-    const NetworkStretch to = stretch(at);
-    return NetworkStretch{.mean = from.mean + part * (to.mean - from.mean),
-                          .worst = from.worst + part * (to.worst - from.worst)};
-  }
-  return stretch(*below);
 }
 
 std::string to_string(const Topology& topology) {

@@ -11,10 +11,12 @@
 //   node.hop                             3.4 us on NVLink; hops of other protocols in proportion
 //   network.rate, network.hop            of each rank's interface; 14 us and twice the interface's latency
 //   network.start                        once, of a collective in Simple between nodes
+//   network.block                        of each of the n - 1 (all-reduce: 2 n - 2) blocks that a ring in Simple sends over every link
+//                                        between nodes: EFA 42 us, so that an all-gather over 512 ranks takes 21 ms before a byte counts
 //
-// But: no LL128 between nodes, where NCCL would choose it up to 256 MiB and is 15 to 47 % faster than the best runs of the public
-// table of 2 to 64 nodes; switches help on two nodes at most (on 4 and more it would be 16 to 25 % faster than that
-// table). The others are lines, base + hops + bytes / rate, the lesser one of two protocols (Simple; LL with 0.18 of a
+// Of each algorithm NCCL's own estimate chooses the protocol, without start and block, of which it does not know; of the algorithms
+// the quickest counts, as a tuner that knows the network has it.
+// But: no LL128 between nodes, and switches help on two nodes at most. The others are lines, base + hops + bytes / rate, the lesser one of two protocols (Simple; LL with 0.18 of a
 // node's hop, 0.32 of the network's and half of the rate):
 //
 //   all-to-all  of S bytes (n - r) / n leave the node, by network.rate, while (r - 1) / n go by node.rate; the slower one counts.
@@ -22,10 +24,11 @@
 //   send-recv   one hop, at the rate of the link between the two
 //
 // How good it is, unanchored: median (90th percentile) of the absolute errors over the shipped tables up to 64 KiB 27 %
-// (45), to 8 MiB 24 % (44), beyond 17 % (41), nearly all of it too fast; the best all-reduces of 256 MiB on 4 to 64 nodes
-// are met within 13 %. The shape is better than the height: hence tables of a machine anchor it (cluster.h).
-// Leaves out: congestion (public all-reduces on 4 nodes and more vary by a factor of 3 and more: the envelope), in-switch
-// reduction between nodes, nodes with unequal numbers of ranks (their mean counts), rails.
+// (45), to 8 MiB 24 % (44), beyond 17 % (41), nearly all of it too fast. Best runs of 1 GiB over EFA on 4 to 64 nodes of eight H100 (NCCL
+// 2.18): all-gathers and reduce-scatters, from which block is, within 5 % but for one (-10), all-reduces 13 to 28 % too fast; all-reduces of 64 MiB to 8 GiB on
+// four nodes of eight B200 with EFA, from which nothing is, 3 % too fast to 29 % too slow; on two with RoCE 7 to 30 % too fast.
+// The shape is better than the height: hence tables of a machine anchor it (cluster.h).
+// Leaves out: congestion, in-switch reduction between nodes, nodes with unequal numbers of ranks (their mean counts), rails.
 //
 // Links in flight together (LinkLoad): a collective loads the node's link with B / node.rate, the network's with
 // B / (r * network.rate), each at most 1; so tensor parallelism in a node and data parallelism across nodes do not share.
@@ -54,20 +57,12 @@ struct NodeLinks {
   friend bool operator==(const NodeLinks&, const NodeLinks&) = default;
 };
 
-// Bus bandwidths of one collective of 256 MiB on so many nodes, as runs at different times on a shared network had them.
-struct EnvelopePoint {
-  schedule::Collective collective = schedule::Collective::AllReduce;
-  std::int64_t nodes = 1;
-  BytesPerSecond worst, mean, best;
-  friend bool operator==(const EnvelopePoint&, const EnvelopePoint&) = default;
-};
-
 struct NetworkLinks {
   std::string link = "network";
   BytesPerSecond rate;  // of each rank
   Duration hop{};
-  Duration start{};                          // of one collective
-  std::vector<EnvelopePoint> envelope = {};  // nodes of one collective rise; none: not known
+  Duration start{};  // of one collective
+  Duration block{};  // of each of a ring's blocks, at every link between nodes
   friend bool operator==(const NetworkLinks&, const NetworkLinks&) = default;
 };
 
@@ -99,15 +94,6 @@ struct ModelledCollective {
 
 // REQUIRES: key.ranks >= 2, 1 <= key.nodes <= key.ranks.
 ModelledCollective modelled(const Topology& topology, CollectiveKey key);
-
-// How many times as long as in the best runs a collective takes in the mean and in the worst ones: between two numbers of nodes
-// in proportion to their logarithm, beyond them as at the end. A collective without rows has those of the first one.
-struct NetworkStretch {
-  double mean = 1, worst = 1;
-  friend bool operator==(const NetworkStretch&, const NetworkStretch&) = default;
-};
-// Nothing where the envelope is not known.
-std::optional<NetworkStretch> network_stretch(const Topology& topology, CollectiveKey key);
 
 // "nvlink 350 GB/s and 3.4 us a hop, network 48 GB/s and 53 us a hop".
 std::string to_string(const Topology& topology);

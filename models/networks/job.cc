@@ -279,6 +279,7 @@ Job in_effect(Job job) {
   if (l.ep == 1) job.dispatch = plain.dispatch;
   if (job.precision.products != schedule::Operands::Fp8 || job.as != RunBy::Megatron)
     job.precision.scaling = plain.precision.scaling;
+  if (!job.flash) job.attention = plain.attention;
   if (job.lora == 0) job.lora_on = plain.lora_on;
   // Of dp and dp_shard the one that is not 1 is the group of all replicas.
   if (is_divided ? l.dp_shard == 1 : l.dp == 1) std::swap(l.dp, l.dp_shard);

@@ -130,9 +130,10 @@ constexpr auto words_of(RecomputedModule) {
 enum class Kernels { Fused, Eager, Transformers, Layers };
 constexpr auto words_of(Kernels) { return words("fused", "eager", "transformers", "layers"); }
 
-// How an optimizer goes over its tensors: in one kernel for many of them, or operator by operator (torch.optim's foreach).
-enum class Updates { Fused, Foreach };
-constexpr auto words_of(Updates) { return words("fused", "foreach"); }
+// How an optimizer goes over its tensors: in one kernel for many of them, operator by operator (torch.optim's foreach), or operator by
+// operator over each alone (foreach=False; a parameter group of its own for each).
+enum class Updates { Fused, Foreach, Each };
+constexpr auto words_of(Updates) { return words("fused", "foreach", "each"); }
 
 // Which linear layers have adapters of LoRA (adapters.h).
 enum class LoraTargets { Attention, AllLinear };
@@ -195,6 +196,7 @@ struct Job {
   Dispatch dispatch = Dispatch::AllToAll;
   double expert_imbalance = 1;  // tokens of the busiest rank against the mean
   bool flash = true;            // attention in one kernel that keeps no scores
+  schedule::AttentionKernel attention = schedule::AttentionKernel::Cudnn;  // whose that one is
   Kernels kernels = Kernels::Fused;
   Loss loss = Loss::Whole;
   bool graph = false;  // the whole step is one CUDA graph: its host issues nothing

@@ -4,8 +4,11 @@
 #include "models/networks/layer_work.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <initializer_list>
+#include <numeric>
+#include <span>
 #include <utility>
 
 #include "models/networks/adapters.h"
@@ -710,7 +713,8 @@ class LayerWriter {
     if (job_.flash) {
       forward.attention = {.tokens = std::max<std::int64_t>(1, std::llround(seen)),
                            .head_dim = (key_dim() + value_dim()) / 2,
-                           .causal = model_.attention.causal};
+                           .causal = model_.attention.causal,
+                           .kernel = job_.attention};
       backward.attention = forward.attention;
       backward.attention->backward = true;
     }
@@ -997,9 +1001,12 @@ LossWork loss_work(const Job& job) {
           .backward = {pass(4 + element, Access::Plain)}};
 }
 
-schedule::MemoryWork update_work(const Job& job, const std::vector<std::int64_t>& shape) {
+schedule::Work update_work(const Job& job, const std::vector<std::int64_t>& shape) {
   constexpr double kIterations = 5;
-  constexpr std::int64_t kAdamPasses = 20, kMomentumPasses = 8;
+  // Passes of each operator over its tensor. Adam: decay, both moments (lerp; mul and addcmul), root, division by the bias, epsilon, the
+  // step; momentum: decay, momentum, the step (torch/optim/adamw.py and sgd.py).
+  static constexpr std::array<std::int64_t, 8> kAdam = {2, 3, 2, 3, 2, 2, 2, 4};
+  static constexpr std::array<std::int64_t, 3> kMomentum = {2, 3, 3};
   std::int64_t elements = 1;
   for (const std::int64_t extent : shape) elements *= extent;
   const std::int64_t gradient = schedule::element_size(job.precision.gradient).count();
@@ -1015,16 +1022,26 @@ schedule::MemoryWork update_work(const Job& job, const std::vector<std::int64_t>
   }
   // A parameter without a master copy is read, too.
   const std::int64_t read = job.precision.master_bytes == 0 ? parameter : 0;
-  if (job.updates == Updates::Foreach && job.optimizer != Optimizer::Muon) {
-    // Operator by operator, each of which reads and writes whole tensors.
-    const std::int64_t passes = job.optimizer == Optimizer::Adam ? kAdamPasses : kMomentumPasses;
-    return {.bytes = Bytes(elements * passes * std::max(gradient, job.precision.master_bytes)),
-            .flop = Flop(0),
-            .access = Access::Foreach};
+  if (job.updates != Updates::Fused && job.optimizer != Optimizer::Muon) {
+    const std::span<const std::int64_t> passes = job.optimizer == Optimizer::Adam
+                                                     ? std::span<const std::int64_t>(kAdam)
+                                                     : std::span<const std::int64_t>(kMomentum);
+    const auto over = [&](std::int64_t count) {
+      return MemoryWork{
+          .bytes = Bytes(elements * count * std::max(gradient, job.precision.master_bytes)),
+          .flop = Flop(0),
+          .access = Access::Foreach};
+    };
+    if (job.updates == Updates::Foreach) {
+      return over(std::accumulate(passes.begin(), passes.end(), std::int64_t{0}));
+    }
+    std::vector<schedule::Kernel> kernels;
+    for (const std::int64_t count : passes) kernels.emplace_back(over(count));
+    return schedule::KernelsWork{std::move(kernels)};
   }
-  return {.bytes = Bytes(elements * (gradient + 2 * kept + written + read)),
-          .flop = Flop(flop),
-          .access = Access::Updated};
+  return MemoryWork{.bytes = Bytes(elements * (gradient + 2 * kept + written + read)),
+                    .flop = Flop(flop),
+                    .access = Access::Updated};
 }
 
 }  // namespace dovetail::jobs

@@ -95,6 +95,6 @@ LossWork loss_work(const Job& job);
 // Of an optimizer step of a tensor of this shape: gradient, master weight and states are read, all but the gradient
 // are written, and so is the parameter, unless it exists while it is gathered only. Muon besides, of each matrix r x c with r <= c: five iterations of r r c, r r r
 // and r r c products (Jordan et al. 2024).
-schedule::MemoryWork update_work(const Job& job, const std::vector<std::int64_t>& shape);
+schedule::Work update_work(const Job& job, const std::vector<std::int64_t>& shape);
 
 }  // namespace dovetail::jobs

@@ -244,6 +244,7 @@ const std::vector<Key>& keys() {
       word("dispatch", DOVETAIL_FIELD(dispatch)),
       imbalance_key(),
       flag("flash", DOVETAIL_FIELD(flash)),
+      word("attention", DOVETAIL_FIELD(attention)),
       word("kernels", DOVETAIL_FIELD(kernels)),
       word("loss", DOVETAIL_FIELD(loss)),
       flag("graph", DOVETAIL_FIELD(graph)),

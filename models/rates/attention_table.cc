@@ -59,15 +59,27 @@ Duration AttentionTable::time(const schedule::Attention& attention, Flop flop) c
   const bool has_own = !attention.causal && !whole_[0].empty();
   const Row row = row_of((has_own ? whole_ : causal_)[attention.backward], std::log2(computed),
                          std::log2(static_cast<double>(attention.tokens)));
-  return from_us(row.fixed_us + 1e6 * flop.count() * (computed / asked) / std::exp2(row.log_rate));
+  const double stretch =
+      attention.kernel == schedule::AttentionKernel::Fa2 ? fa2_.at(attention.backward ? 1 : 0) : 1;
+  return from_us(
+      stretch * (row.fixed_us + 1e6 * flop.count() * (computed / asked) / std::exp2(row.log_rate)));
 }
 
+// Microseconds of FlashAttention-2 over those of cuDNN (see the header).
+constexpr double kFa2Forward = 527.16 / 263.06, kFa2Backward = 1483.88 / 787.63;
+
 std::shared_ptr<const AttentionTable> attention_table(std::string_view device) {
-  static const auto kTables = read_device_tables<AttentionTable>(
-      attention_file(), [](AttentionTable& table, const Cells& cells) {
-        table.add(number_of(cells[0]).value(), number_of(cells[1]).value(),
-                  line_of(cells, 2).value(), line_of(cells, 4), cells[6] != "no");
-      });
+  static const auto kTables = [] {
+    auto tables = read_device_tables<AttentionTable>(
+        attention_file(), [](AttentionTable& table, const Cells& cells) {
+          table.add(number_of(cells[0]).value(), number_of(cells[1]).value(),
+                    line_of(cells, 2).value(), line_of(cells, 4), cells[6] != "no");
+        });
+    for (const char* const hopper : {"h100", "h200"}) {
+      tables.at(hopper)->set_fa2({kFa2Forward, kFa2Backward});
+    }
+    return tables;
+  }();
   const auto found = kTables.find(device);
   return found == kTables.end() ? nullptr : found->second;
 }

@@ -387,7 +387,7 @@ def main():
     for path in sorted(path for pattern in SHIPPED for path in ROOT.glob(pattern)):
         name = path.relative_to(ROOT).as_posix()
         if name not in NO_INPUT:
-            documents[name] = json.loads(path.read_text())
+            documents[name] = laid_over(path)
     with tempfile.TemporaryDirectory() as folder:
         if options.tool:
             documents.update(made_by_tool(options.tool.resolve(), folder, options.part, report))
@@ -406,6 +406,21 @@ def main():
     if options.tool and options.part != "reads" and unseen:
         report.problem(f"no file for the schemas: {', '.join(sorted(unseen))}")
     return finish(report)
+
+
+def laid_over(path):
+    """A file; a cluster that is `of` another one laid over it, as the tool reads it (JSON Merge Patch, RFC 7396)."""
+    own = json.loads(path.read_text())
+    if "of" not in own:
+        return own
+    return merged(json.loads((path.parent / f"{own.pop('of')}.json").read_text()), own)
+
+
+def merged(base, patch):
+    if not isinstance(base, dict) or not isinstance(patch, dict):
+        return patch
+    together = {key: merged(base.get(key), value) for key, value in patch.items() if value is not None}
+    return {key: value for key, value in (base | together).items() if key not in patch or patch[key] is not None}
 
 
 def finish(report):

@@ -8,10 +8,10 @@ The first table has one row per system, NCCL version, collective, element type, 
 node: rows of the newest version in f16 are copied. From its largest group come the rates of a node: what its largest
 message takes beyond the latency that models/costs/topology.h states.
 
-The second has the bus bandwidth of 256 MiB on 1 to 64 nodes of eight H100: the envelope of that family's network. From the best runs of all-gather and
-reduce-scatter on 2 nodes and more come hop and start of the network, by least squares of relative errors:
+The second has the bus bandwidth of 1 GiB on 1 to 64 nodes of eight H100 with EFA. From the best runs of all-gather and reduce-scatter on 4 nodes and
+more comes what a block costs a link there, by least squares of relative errors; it is printed, for models/clusters/h100_efa.json, which is of h100:
 
-    T - (n - 1) / n S / (8 rate) - (n - m) hop of a node = start + (m - 1) hop
+    T - (n - 1) / n S / (rate of a node) = (n - 1) block
 """
 # SPDX-License-Identifier: Apache-2.0
 
@@ -24,13 +24,12 @@ from import_nccl_tests import HOST, contention_of, write
 
 KINDS = {"all_reduce": "all-reduce", "reduce_scatter": "reduce-scatter",
          "all_gather": "all-gather", "alltoall": "all-to-all"}
+NETWORK_HOP_US = 26  # of a100x16_ib: the one with the least log errors over all sizes of that table
 NODE_HOP_US = 3.4  # NCCL's tuning.cc, NVLink, Simple
 PCIE_HOP_US = 5.7  # likewise, PCIe
 BASE_US = 8.4
 AICONFIGURATOR = ("github.com/ai-dynamo/aiconfigurator : src/aiconfigurator/systems/data/{}/nccl "
                   "(at 095f58a51)")
-ULTRASCALE = ("github.com/vinjn/nanotron-ultrascale-playbook : "
-              "assets/data/benchmarks/benchmarks_interactive.html (at 924e4d0)")
 
 # Vendor peaks, dense: TFLOP/s by dtype, GB/s of memory, GiB of it. efficiency: median over bf16 products with m >= 2048 and
 # n, k >= 1024 in the gemm tables of the same origin. network: GB/s of a rank's interface for large messages.
@@ -38,7 +37,7 @@ FAMILIES = {
     "a100": dict(gpu="ampere", system="a100_sxm", nccl="2.27.3", peaks=(19.5, 156, 312), memory=2039, capacity=80,
                  efficiency=.78, node_ranks=8, network=23.6,
                  words="nodes of eight A100 SXM, NVLink 3, 200 Gb/s per GPU",
-                 network_hop=26, network_start=0,
+                 has_own_hop=True,
                  interface="rate: all-reduce of 8 GiB over two nodes, a100x16_ib; hop: the one with the least log errors over all sizes of "
                            "that table, without a start"),
     "h100": dict(system="h100_sxm", nccl="2.29.2", peaks=(67, 495, 989), memory=3350, capacity=80,
@@ -96,38 +95,22 @@ def node_rate(tables, collective, hop):
     return rounds * (ranks - 1) / ranks * size / (us - latency) / 1e3
 
 
-def envelope(path):
-    """Worst, mean and best bus bandwidth by collective and nodes, as the cluster file has it."""
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    words = {"AllReduce": "all-reduce", "AllGather": "all-gather", "ReduceScatter": "reduce-scatter"}
-    return [{"collective": words[row["collective"]], "nodes": int(row["nodes"]),
-             **{f"{word}_bytes_per_s": round(float(row[column]) * 1e3) * 1e6
-                for word, column in (("worst", "low"), ("mean", "mean"), ("best", "high"))}}
-            for row in rows]
-
-
-def network_latency(path, rate):
-    """Start and hop in us."""
-    size = 256 * 2**20
+def network_block(path, rate):
+    """What a block costs a link between nodes, in us."""
+    size = 2**30
     rows = []
     with open(path, newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            nodes = int(row["nodes"])
-            if row["collective"] == "AllReduce" or nodes < 2:
+            ranks = 8 * int(row["nodes"])
+            if row["collective"] == "AllReduce" or ranks < 32:
                 continue
-            ranks = 8 * nodes
             wire = (ranks - 1) / ranks * size
             us = wire / float(row["high"]) / 1e3
-            rest = us - wire / (8 * rate) / 1e3 - (ranks - nodes) * NODE_HOP_US
-            rows.append((1 / us, (nodes - 1) / us, rest / us))
-    aa, ab, bb = (sum(r[i] * r[j] for r in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
-    ay, by = (sum(r[i] * r[2] for r in rows) for i in (0, 1))
-    start = (ay * bb - by * ab) / (aa * bb - ab * ab)
-    hop = (by * aa - ay * ab) / (aa * bb - ab * ab)
-    for row in rows:
-        print(f"  {1 / row[0]:7.0f} us measured, {100 * (row[0] * start + row[1] * hop - row[2]):+.1f} %")
-    return start, hop
+            rows.append(((ranks - 1) / us, (us - wire / rate / 1e3) / us, us))
+    block = sum(per * rest for per, rest, _ in rows) / sum(per * per for per, _, _ in rows)
+    for per, rest, us in rows:
+        print(f"  {us:7.0f} us measured, {100 * (per * block - rest):+.1f} %")
+    return block
 
 
 def compute_words(name, products):
@@ -139,7 +122,7 @@ def compute_words(name, products):
             "the median efficiency of those, uncalibrated; f32 is the rate without tensor cores")
 
 
-def family(name, nccl_times, bandwidth_by_nodes, start, hop):
+def family(name, nccl_times):
     about = FAMILIES[name]
     tables = rows_of(nccl_times, about["system"], about["nccl"])
     of_node = rows_of(nccl_times, about.get("node_of", about["system"]), about["nccl"])
@@ -152,16 +135,10 @@ def family(name, nccl_times, bandwidth_by_nodes, start, hop):
     interface = about.get("interface", "rate: 46 to 48 GB/s are expected of 400 Gb/s, NVIDIA/nccl-tests#290")
     ranks = max(n for _, n in tables)
     products = about.get("products", name)
-    latency = "; hop and start: best runs of 256 MiB on 2 to 64 nodes of eight H100"
-    if name == "h100":
-        latency += "; envelope: worst, mean and best of these runs, on a shared network"
-    elif "network_hop" in about:
-        latency = ""
-    else:
-        latency += ", no table of this machine"
+    latency = "" if "has_own_hop" in about else "; hop: of InfiniBand between two nodes of A100 (a100x16_ib), no table of this machine"
     return {
         "schema": "dovetail.cluster/1", "kind": "cluster", "name": name,
-        "origin": AICONFIGURATOR.format(about["system"]) + "; network: " + ULTRASCALE,
+        "origin": AICONFIGURATOR.format(about["system"]),
         "licence": "facts: published measurements under Apache-2.0; no text reproduced",
         "notes": {
             "system": about["words"],
@@ -184,9 +161,7 @@ def family(name, nccl_times, bandwidth_by_nodes, start, hop):
             "gpu": about.get("gpu", "hopper"),
             "node": node,
             "network": {"link": "network", "bytes_per_s": about["network"] * 1e9,
-                        "hop_us": about.get("network_hop", round(hop, 1)),
-                        "start_us": about.get("network_start", round(start)),
-                        **({"envelope": envelope(bandwidth_by_nodes)} if name == "h100" else {})}},
+                        "hop_us": NETWORK_HOP_US, "start_us": 0}},
         "compute": {
             "gemm": {"flop_per_s": {dtype: rate * 1e12 for dtype, rate in zip(
                          ("f32", "tf32", "f16", "bf16"), (*about["peaks"], about["peaks"][-1]))},
@@ -203,9 +178,11 @@ def main():
     parser.add_argument("bandwidth_by_nodes", type=pathlib.Path)
     parser.add_argument("output_directory", type=pathlib.Path)
     options = parser.parse_args()
-    start, hop = network_latency(options.bandwidth_by_nodes, FAMILIES["h100"]["network"])
+    h100 = rows_of(options.nccl_times, FAMILIES["h100"]["system"], FAMILIES["h100"]["nccl"])
+    rate = statistics.mean(node_rate(h100, kind, NODE_HOP_US) for kind in ("all_gather", "reduce_scatter"))
+    print(f"EFA: {network_block(options.bandwidth_by_nodes, rate):.1f} us a block")
     for name in FAMILIES:
-        write(family(name, options.nccl_times, options.bandwidth_by_nodes, start, hop), options.output_directory / (name + ".json"))
+        write(family(name, options.nccl_times), options.output_directory / (name + ".json"))
 
 
 if __name__ == "__main__":

@@ -144,14 +144,14 @@ TEST_F(YamlJobTest, PublicFilesAreTheJobsOfLines) {
       // Weights are loaded in bf16 and stay so; states of 8 bits; 8 micro-batches.
       {"axolotl_fft_8b.yaml", ":world=8",
        "llama3_8b:dp=8,seq=8192,mbs=1,gbs=64,dtype=bf16,grads=bf16,reduce=bf16,master=0,states=2,"
-       "recompute=full,kernels=transformers,as=torch,sp=no"},
+       "recompute=full,attention=fa2,kernels=transformers,as=torch,sp=no"},
       {"axolotl_qwen3_8b_fsdp_tp_cp.yaml", ":world=8",
        "qwen3_8b:dp_shard=2,tp=2,sp=no,cp=2,exchange=ring,seq=8192,mbs=1,reduce=bf16,"
-       "kernels=transformers,loss=chunked,zero=3,as=fsdp"},
+       "attention=fa2,kernels=transformers,loss=chunked,zero=3,as=fsdp"},
       // LoRA: the frozen weights are in bf16, adapters and their gradients in f32.
       {"axolotl_lora_1b.yml", ":world=8",
        "llama3.2_1b:dp=8,seq=2048,mbs=2,gbs=32,lora=16,states=2,recompute=full,"
-       "kernels=transformers,as=torch,sp=no"},
+       "attention=fa2,kernels=transformers,as=torch,sp=no"},
       {"llamafactory_qwen3_full_sft.yaml", ":world=8",
        "qwen3_4b:dp_shard=8,seq=2048,mbs=1,gbs=16,grads=bf16,reduce=bf16,recompute=full,"
        "kernels=transformers,zero=3,overlap_grads=no,prefetch=0,bucket=12800KiB,as=deepspeed,sp="

@@ -61,11 +61,7 @@ Cluster every_section() {
                                           .rate = BytesPerSecond(5e10),
                                           .hop = Duration(20500),
                                           .start = microseconds(100),
-                                          .envelope = {{.collective = Collective::AllGather,
-                                                        .nodes = 2,
-                                                        .worst = BytesPerSecond(1e9),
-                                                        .mean = BytesPerSecond(4e10),
-                                                        .best = BytesPerSecond(5e10)}}}};
+                                          .block = microseconds(41)}};
   cluster.kernels = {{DType::F32, GemmWork{64, 256, 784, 3}, Duration(12345), Duration(12000), {}},
                      {DType::BF16, MemoryWork{Bytes(4096), Flop(7)}, Duration(999), {}, {}}};
   cluster.unit_kernel = UnitKernel{DType::F32, GemmWork{96, 96, 96}, Duration(10500)};
@@ -208,7 +204,7 @@ INSTANTIATE_TEST_SUITE_P(
         Broken{"UnknownCollective", "all-reduce", "allreduce",
                "/collectives/0/collective: expected one of \"all-reduce\", \"reduce-scatter\""},
         Broken{"NoCollectives", "\"collectives\"", "\"colectives\"",
-               "missing key \"collectives\"; is \"colectives\" a misspelling of it?"},
+               "/colectives: unknown key; did you mean \"collectives\"?"},
         Broken{"SecondTable", "\"collectives\": [",
                "\"collectives\": [{\"collective\": \"all-reduce\", \"ranks\": 8, \"alpha_us\": 1, "
                "\"beta_ns_per_byte\": 1}, ",
@@ -312,11 +308,12 @@ TEST(LoadClusterTest, ReadsAFileThatWasSaved) {
 // ----------------------------------------------------------------------------------- shipped
 
 TEST(ShippedClustersTest, AreThoseThatTheImportersWrite) {
-  EXPECT_THAT(cluster_names(kClusters),
-              ElementsAre("a100", "a100x16_ib", "a100x2_nv12", "a100x4_pcie", "a100x8", "b200",
-                          "b200x16_roce", "b200x32_efa", "b200x8", "b300", "gb200", "gb300", "h100",
-                          "h100x16_tcpx", "h100x16_tcpxo", "h200", "h200x8", "l40s", "mi300x16",
-                          "mi300x8", "rtx_pro_6000"));
+  EXPECT_THAT(
+      cluster_names(kClusters),
+      ElementsAre("a100", "a100x16_ib", "a100x2_nv12", "a100x4_pcie", "a100x8", "b200",
+                  "b200x16_roce", "b200x32_efa", "b200x8", "b300", "gb200", "gb300", "h100",
+                  "h100_96gb_500w", "h100_efa", "h100x16_tcpx", "h100x16_tcpxo", "h200",
+                  "h200_nodes_of_4", "h200x8", "l40s", "mi300x16", "mi300x8", "rtx_pro_6000"));
 }
 
 TEST(ShippedClustersTest, SayWhereTheyComeFrom) {

@@ -58,6 +58,7 @@ CutErrors errors_of(Bytes cut, bool several_nodes) {
   CutErrors errors;
   for (const std::string& name : cluster_names(kClusters)) {
     const Cluster cluster = load_cluster(name, kClusters);
+    if (cluster.origin.starts_with("as ")) continue;  // the tables of another file
     for (const CollectiveSeries& series : cluster.collectives) {
       if (series.collective == Collective::AllToAll) continue;
       if ((series.nodes.value_or(1) > 1) == several_nodes) add_errors(cluster, series, cut, errors);

@@ -205,18 +205,19 @@ TEST(ModelledCollectiveTest, MoreNodesTakeLonger) {
 
 // Machines of others, whose tables are no part of the families.
 struct Elsewhere {
-  std::string family, machine;
+  std::string family, network, machine;
   CollectiveKey key;
   double low, high;  // of modelled / measured, from 64 MiB on
 };
 
 TEST(ModelledCollectiveTest, MeetsTablesThatItWasNotMadeFrom) {
   const std::vector<Elsewhere> all = {
-      {"b200", "b200x16_roce", {Collective::AllReduce, 16, 2}, 0.94, 1.65},
-      {"b200", "b200x32_efa", {Collective::AllReduce, 32, 4}, 0.9, 1.4},
+      {"b200", "b200", "b200x16_roce", {Collective::AllReduce, 16, 2}, 0.7, 0.95},
+      {"b200", "h100_efa", "b200x32_efa", {Collective::AllReduce, 32, 4}, 0.96, 1.3},
   };
   for (const Elsewhere& one : all) {
-    const Topology topology = *load_cluster(one.family, kClusters).topology;
+    Topology topology = *load_cluster(one.family, kClusters).topology;
+    topology.network = load_cluster(one.network, kClusters).topology->network;
     const CollectiveTable measured =
         collective_table(load_cluster(one.machine, kClusters), one.key);
     for (Bytes bytes = mib(64); bytes <= gib(8); bytes = bytes * 2) {
@@ -255,49 +256,19 @@ TEST(ModelledCollectiveTest, MeetsAnAllReduceOverAWholeNvlinkDomain) {
 }
 
 TEST(ModelledCollectiveTest, MeetsTheBestAllReducesOfUpTo64Nodes) {
-  // Bus bandwidth of 256 MiB, best runs, from where the network's latency is, too, but of other collectives:
+  // Bus bandwidth of 1 GiB, best runs, from where the network's blocks are, too, but of other collectives:
   // nanotron-ultrascale-playbook (924e4d0). Two nodes are the odd ones out, there the mean is 362 GB/s.
-  const Topology topology = *load_cluster("h100", kClusters).topology;
+  const Topology topology = *load_cluster("h100_efa", kClusters).topology;
   const std::vector<std::pair<std::int64_t, double>> best = {
       {4, 219.1}, {8, 192.7}, {16, 188.4}, {32, 194.2}, {64, 177.4}};
   for (const auto& [nodes, bus] : best) {
     const CollectiveKey key{Collective::AllReduce, 8 * nodes, nodes};
     const auto n = static_cast<double>(key.ranks);
-    const double measured_us = 2 * (n - 1) / n * 268435456 / (1e3 * bus);
-    const double ratio = us_of(topology, key, mib(256)) / measured_us;
-    EXPECT_GE(ratio, 0.85) << nodes;
-    EXPECT_LE(ratio, 1.13) << nodes;
+    const double measured_us = 2 * (n - 1) / n * 1073741824 / (1e3 * bus);
+    const double ratio = us_of(topology, key, gib(1)) / measured_us;
+    EXPECT_GE(ratio, 0.72) << nodes;
+    EXPECT_LE(ratio, 0.9) << nodes;
   }
-}
-
-TEST(NetworkStretchTest, IsInterpolatedByTheLogarithmOfTheNodes) {
-  Topology topology = small_topology();
-  EXPECT_FALSE(network_stretch(topology, {Collective::AllReduce, 8, 2}));
-  const auto row = [](std::int64_t nodes, double worst, double mean) {
-    return EnvelopePoint{.collective = Collective::AllReduce,
-                         .nodes = nodes,
-                         .worst = BytesPerSecond(worst),
-                         .mean = BytesPerSecond(mean),
-                         .best = BytesPerSecond(120)};
-  };
-  topology.network.envelope = {row(2, 60, 100), row(8, 20, 60)};
-  const auto at = [&](std::int64_t nodes, Collective kind = Collective::AllReduce) {
-    return *network_stretch(topology, {kind, 4 * nodes, nodes});
-  };
-  EXPECT_EQ(at(2), (NetworkStretch{.mean = 1.2, .worst = 2}));
-  EXPECT_EQ(at(1), at(2));
-  EXPECT_DOUBLE_EQ(at(4).mean, 1.6);  // halfway from 1.2 to 2
-  EXPECT_DOUBLE_EQ(at(4).worst, 4);
-  EXPECT_EQ(at(64), (NetworkStretch{.mean = 2, .worst = 6}));
-  EXPECT_EQ(at(8, Collective::AllGather), at(8));
-}
-
-// 256 MiB over four nodes of eight H100: the worst runs took 219 / 44.5 times as long as the best ones.
-TEST(NetworkStretchTest, OfEightH100ANodeIsShipped) {
-  const Topology topology = *load_cluster("h100", kClusters).topology;
-  const NetworkStretch stretch = *network_stretch(topology, {Collective::AllReduce, 32, 4});
-  EXPECT_NEAR(stretch.mean, 1.37, 0.01);
-  EXPECT_NEAR(stretch.worst, 4.92, 0.01);
 }
 
 // --------------------------------------------------------------------------- clusters with one

@@ -89,7 +89,8 @@ inline const std::vector<Drawn> kAnyKey = {
 inline const std::vector<Drawn> kRareKeys = {
     {"seq", {"4096", "2048", "8192"}},
     {"recompute_modules", {"", "layernorm", "layernorm+moe_act", "mlp+moe+shared_experts"}},
-    {"updates", {"fused", "foreach"}},
+    {"updates", {"fused", "foreach", "each"}},
+    {"attention", {"cudnn", "fa2", "fa3"}},
     {"graph", {"no", "yes"}},
     {"wrap", {"auto", "always"}},
     {"scaling", {"delayed", "tensor", "block", "mx"}},

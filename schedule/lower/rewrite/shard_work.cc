@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 namespace dovetail::schedule {
 namespace {
@@ -44,8 +46,31 @@ bool WorkSum::add_product(const GemmWork& work, Share share) {
   return true;
 }
 
+// Each tensor's kernels run over its part of it.
+bool WorkSum::add_kernels(const KernelsWork& work, Share share) {
+  if (!empty_ && !std::holds_alternative<KernelsWork>(total_)) return false;
+  std::vector<Kernel> all;
+  if (!empty_) {
+    const SharedList<Kernel>& before = std::get<KernelsWork>(total_).kernels;
+    all.assign(before.begin(), before.end());
+  }
+  for (const Kernel& kernel : work.kernels) {
+    const auto* memory = std::get_if<MemoryWork>(&kernel);
+    if (memory == nullptr) return false;
+    MemoryWork part = *memory;
+    part.bytes = Bytes(part_of(memory->bytes.count(), share));
+    part.flop = Flop(memory->flop.count() * static_cast<double>(share.part) /
+                     static_cast<double>(share.whole));
+    all.emplace_back(part);
+  }
+  total_ = KernelsWork{std::move(all)};
+  empty_ = false;
+  return true;
+}
+
 bool WorkSum::add(const Work& work, Share share) {
   if (const auto* product = std::get_if<GemmWork>(&work)) return add_product(*product, share);
+  if (const auto* kernels = std::get_if<KernelsWork>(&work)) return add_kernels(*kernels, share);
   const auto* memory = std::get_if<MemoryWork>(&work);
   const auto* timed = std::get_if<TimedWork>(&work);
   if (memory == nullptr && timed == nullptr) return false;

@@ -18,8 +18,8 @@ struct Share {  // part / whole of an op
   std::int64_t whole = 1;
 };
 
-// Adds up parts of the work of several ops, all of one kind: memory-bound, timed, or repetitions of
-// the same product.
+// Adds up parts of the work of several ops, all of one kind: memory-bound, in one kernel or one of several after another, timed, or
+// repetitions of the same product.
 class WorkSum {
  public:
   // False, and nothing is added, where the part of such work is not known (communication) or does not
@@ -29,6 +29,7 @@ class WorkSum {
 
  private:
   bool add_product(const GemmWork& work, Share share);
+  bool add_kernels(const KernelsWork& work, Share share);
 
   bool empty_ = true;
   Work total_ = MemoryWork{};
