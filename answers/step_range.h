@@ -5,8 +5,9 @@
 //   Difference less = difference(*error, step, than);              // of two steps on one machine, in per cent
 //
 // Known of steps that are priced by measured products of others on an uncalibrated machine of GPUs, as all those of jobs are. Quantiles of measured /
-// predicted are those that `validate public --with-steps` prints of all yardsticks, each with the same weight, on one node and on several; the same
-// command counts how many rows of each yardstick lie in what the others say. Two steps of one model on one machine share most of their error: nine of
+// predicted are those that `validate public --with-steps` prints of all yardsticks, each with the same weight; the same
+// command counts how many rows of each yardstick lie in what the others say; each kind of step has its own (models/networks/step_kind.h), and steps
+// that their host bounds, by the same prediction, are in none: what that may take is added (host_phases.h). Two steps of one model on one machine share most of their error: nine of
 // ten public ratios of two steps lay within a factor of `apart` from the predicted ratio.
 //
 // SPDX-License-Identifier: Apache-2.0

@@ -43,7 +43,7 @@ using yardsticks::Yardstick;
 struct Judged {
   const Yardstick& yardstick;
   MemoryScore memory;
-  std::vector<std::optional<Duration>> priced = {};  // of each row
+  std::vector<std::optional<yardsticks::PricedStep>> priced = {};  // of each row
   std::optional<yardsticks::TimeScore> steps = std::nullopt;
   std::vector<yardsticks::Ordering> ordering = {};
   std::vector<yardsticks::Scaling> scaling = {};
@@ -64,7 +64,8 @@ std::string family_of(std::string device) {
 }
 
 // A row's step on the cluster of its device; nothing where that is unknown, or the row is no job.
-std::optional<Duration> step_of(const yardsticks::Row& row, const std::string& data_dir) {
+std::optional<yardsticks::PricedStep> step_of(const yardsticks::Row& row,
+                                              const std::string& data_dir) {
   const std::string family = family_of(row.device);
   if (!row.job || (family.empty() && row.machine.empty())) return std::nullopt;
   const auto step = attempt([&] {
@@ -74,9 +75,9 @@ std::optional<Duration> step_of(const yardsticks::Row& row, const std::string& d
     if (cluster.compute) cluster.compute->products_stretch *= row.products_stretch;
     cluster.host.run_op = stretched(cluster.host.run_op, row.host_stretch);
     cluster.host.collective = stretched(cluster.host.collective, row.host_stretch);
-    return predict::predict_job(*row.job, cluster,
-                                {.policy = row.policy, .synchronous = row.synchronous})
-        .step;
+    const predict::JobPrediction found = predict::predict_job(
+        *row.job, cluster, {.policy = row.policy, .synchronous = row.synchronous});
+    return yardsticks::PricedStep{.step = found.step, .host_bound = !found.host_bound.empty()};
   });
   return step.value;
 }
@@ -85,9 +86,9 @@ std::optional<Duration> step_of(const yardsticks::Row& row, const std::string& d
 void take_from_the_first(Judged& judged) {
   if (judged.yardstick.first_gives.empty() || judged.priced.empty() || !judged.priced.front())
     return;
-  const Duration more = *judged.yardstick.rows.front().step - *judged.priced.front();
-  for (std::optional<Duration>& priced : judged.priced) {
-    if (priced) *priced += more;
+  const Duration more = *judged.yardstick.rows.front().step - judged.priced.front()->step;
+  for (std::optional<yardsticks::PricedStep>& priced : judged.priced) {
+    if (priced) priced->step += more;
   }
   judged.priced.front().reset();
 }
@@ -143,7 +144,7 @@ std::string rows_text(const std::vector<Judged>& all) {
   std::vector<PricedRow> rows;
   for (const Judged& judged : all) {
     for (std::size_t i = 0; i < judged.priced.size(); ++i) {
-      if (judged.priced[i]) rows.push_back({&judged.yardstick.rows[i], *judged.priced[i]});
+      if (judged.priced[i]) rows.push_back({&judged.yardstick.rows[i], judged.priced[i]->step});
     }
   }
   const std::vector<Field<PricedRow>> fields = {
@@ -387,9 +388,7 @@ Table interval_table(const yardsticks::Intervals& intervals) {
              .shown_as(one.yardstick + (one.own_cause.empty() ? "" : ", " + one.own_cause));
        }},
       {{"own_cause"}, &Coverage::own_cause},
-      {{"one_node", "where"}, [](const Coverage& one) {
-         return Cell(one.one_node).shown_as(one.one_node ? "one node" : "several nodes");
-       }}};
+      {{"step_kind", "where"}, [](const Coverage& one) { return to_string(one.kind); }}};
   std::ranges::move(coverage_fields(), std::back_inserter(fields));
   const std::vector<Field<Coverage>> of_pairs = {
       {{"pairs"}, &Coverage::pairs},
@@ -410,11 +409,13 @@ ordered_json range_json(const yardsticks::Range& range) {
 }
 
 ordered_json intervals_json(const yardsticks::Intervals& intervals) {
-  return {{"one_node", range_json(intervals.all[0])},
-          {"several_nodes", range_json(intervals.all[1])},
-          {"one_node_apart", intervals.apart[0]},
-          {"several_nodes_apart", intervals.apart[1]},
-          {"rows", rows_json(interval_table(intervals))}};
+  ordered_json kinds = ordered_json::object();
+  for (const auto& [kind, range] : intervals.all) {
+    ordered_json one = range_json(range);
+    one["apart"] = intervals.apart.at(kind);
+    kinds[std::string(to_string(kind))] = std::move(one);
+  }
+  return {{"kinds", std::move(kinds)}, {"rows", rows_json(interval_table(intervals))}};
 }
 
 Table peak_table(const yardsticks::PeakIntervals& peaks) {
@@ -441,12 +442,10 @@ std::string to_json(const std::vector<Judged>& all, const yardsticks::PeakInterv
 
 void print_intervals(std::ostream& out, const yardsticks::Intervals& intervals) {
   print_table(out, interval_table(intervals));
-  const auto all = [&](std::size_t place, const char* where) {
-    out << where << ": " << quantiles_text(intervals.all[place]) << ", pairs within x"
-        << fixed(intervals.apart[place], 2) << '\n';
-  };
-  all(0, "a step on one node, by all of them");
-  all(1, "a step on several nodes");
+  for (const auto& [kind, range] : intervals.all) {
+    out << "a step, " << to_string(kind) << ", by all of them: " << quantiles_text(range)
+        << ", pairs within x" << fixed(intervals.apart.at(kind), 2) << '\n';
+  }
 }
 
 void print(std::ostream& out, const std::vector<Judged>& all,

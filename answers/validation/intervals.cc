@@ -67,20 +67,20 @@ Coverage coverage_of(const Samples& ratios, const Source& source,
   return one;
 }
 
-Samples ratios_of(const std::vector<StepOf>& steps, bool one_node) {
+Samples ratios_of(const std::vector<StepOf>& steps, jobs::StepKind kind) {
   Samples ratios;
   for (const StepOf& step : steps) {
-    if (step.one_node == one_node)
+    if (step.kind == kind)
       ratios[{step.yardstick, step.own_cause}].push_back(step.measured / step.predicted);
   }
   return ratios;
 }
 
 // By which factor the ratio of two steps is off, at least 1. Steps with one prediction are the same job run twice.
-Samples pairs_of(const std::vector<StepOf>& steps, bool one_node) {
+Samples pairs_of(const std::vector<StepOf>& steps, jobs::StepKind kind) {
   std::map<std::pair<Source, std::string>, std::vector<const StepOf*>> groups;
   for (const StepOf& step : steps) {
-    if (step.one_node == one_node && !step.group.empty())
+    if (step.kind == kind && !step.group.empty())
       groups[{{step.yardstick, step.own_cause}, step.group}].push_back(&step);
   }
   Samples pairs;
@@ -102,13 +102,14 @@ std::vector<StepOf> steps_of(const Yardstick& yardstick, const StepPredictor& pr
   std::vector<StepOf> steps;
   for (const Row& row : yardstick.rows) {
     if (!row.step || !row.job || !row.can_start) continue;
-    const std::optional<Duration> predicted = predict(row);
+    const std::optional<PricedStep> predicted = predict(row);
     if (!predicted) continue;
+    const bool is_host = predicted->host_bound && row.own_cause.empty();
     steps.push_back({.yardstick = yardstick.name,
-                     .own_cause = row.own_cause,
+                     .own_cause = is_host ? "bound by the host" : row.own_cause,
                      .group = row.group,
-                     .one_node = row.job->layout.world() <= row.node_gpus,
-                     .predicted = to_us(*predicted),
+                     .kind = step_kind(*row.job, row.node_gpus),
+                     .predicted = to_us(predicted->step),
                      .measured = to_us(*row.step)});
   }
   return steps;
@@ -116,19 +117,20 @@ std::vector<StepOf> steps_of(const Yardstick& yardstick, const StepPredictor& pr
 
 Intervals score_intervals(const std::vector<StepOf>& steps) {
   Intervals found;
-  for (const bool one_node : {true, false}) {
-    const std::size_t place = one_node ? 0 : 1;
-    const Samples ratios = ratios_of(steps, one_node);
-    const Samples pairs = pairs_of(steps, one_node);
+  for (const jobs::StepKind kind : kAllOf<jobs::StepKind>) {
+    const Samples ratios = ratios_of(steps, kind);
+    const Samples pairs = pairs_of(steps, kind);
     Samples told = pairs;  // of those that say something
     std::erase_if(told, [&](const auto& of) { return !speaks(of.first, ratios.at(of.first), ""); });
-    found.all[place] = range(ratios);
-    found.apart[place] = quantile(told, 0.9);
+    if (others_speak(ratios, "")) {
+      found.all[kind] = range(ratios);
+      found.apart[kind] = quantile(told, 0.9);
+    }
     for (const auto& [source, values] : ratios) {
       const std::string& yardstick = source.first;
       if (!others_speak(ratios, yardstick)) continue;
       Coverage one = coverage_of(ratios, source, values);
-      one.one_node = one_node;
+      one.kind = kind;
       const auto own_pairs = pairs.find(source);
       if (own_pairs != pairs.end() && others_speak(told, yardstick)) {
         one.pairs = static_cast<std::int64_t>(own_pairs->second.size());

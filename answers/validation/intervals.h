@@ -1,24 +1,25 @@
 // How far a step or a peak of memory may lie from its prediction, by what others measured elsewhere: a row is judged by the other yardsticks' rows.
 //
 //   Intervals found = score_intervals(steps);      // steps_of each yardstick
-//   found.all[0]                                   // measured / predicted, of steps on one node: 5th, 50th, 95th percentile
+//   found.all.at(StepKind::OneNode)                // measured / predicted: 5th, 50th, 95th percentile
 //   found.coverage                                 // of each yardstick: how many of its rows lie in what the others say
 //   score_peaks(yardsticks).all[0]                 // the same of peaks of memory
 //
-// Every yardstick weighs the same, however many rows it has; those with fewer than five rows in one place say nothing. Rows whose error
+// Every yardstick weighs the same, however many rows it has; those with fewer than five rows of a kind say nothing. Rows whose error
 // has a cause of their own (Row::own_cause) say nothing either, and are judged apart.
 // Two steps of one group share most of their error, so what their ratio may be off by is told by pairs of rows.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "answers/validation/yardstick.h"
+#include "models/networks/step_kind.h"
 
 namespace dovetail::yardsticks {
 
@@ -26,11 +27,11 @@ struct StepOf {
   std::string yardstick;
   std::string own_cause = {};  // Row::own_cause
   std::string group = {};      // Row::group; "": ranked against no other
-  bool one_node = false;
+  jobs::StepKind kind = jobs::StepKind::OneNode;
   double predicted = 0, measured = 0;  // above 0, in one unit
 };
 
-// Rows that are jobs which can run, have a step and are priced.
+// Rows that are jobs which can run, have a step and are priced. Steps that their host bounds have that as their own cause.
 std::vector<StepOf> steps_of(const Yardstick& yardstick, const StepPredictor& predict);
 
 // Quantiles of measured / predicted.
@@ -42,7 +43,7 @@ struct Range {
 struct Coverage {
   std::string yardstick;
   std::string own_cause = {};  // of rows that are judged apart
-  bool one_node = false;
+  jobs::StepKind kind = jobs::StepKind::OneNode;
   std::int64_t rows = 0, inside = 0;
   std::optional<Range> own = {};  // absent: too few rows
   Range others = {};
@@ -53,9 +54,9 @@ struct Coverage {
 };
 
 struct Intervals {
-  std::array<Range, 2> all = {};         // on one node, on several
-  std::array<double, 2> apart = {1, 1};  // likewise
-  std::vector<Coverage> coverage = {};   // where other yardsticks say something
+  std::map<jobs::StepKind, Range> all = {};     // of kinds that a yardstick speaks of
+  std::map<jobs::StepKind, double> apart = {};  // likewise
+  std::vector<Coverage> coverage = {};          // where other yardsticks say something
 };
 Intervals score_intervals(const std::vector<StepOf>& steps);
 

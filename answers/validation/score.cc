@@ -53,9 +53,9 @@ double tau_b(const std::vector<Step>& steps) {
 // A row's step, where it is a job that can run and is priced.
 std::optional<Step> step_of(const Row& row, const StepPredictor& predict) {
   if (!row.step || !row.job || !row.can_start) return std::nullopt;
-  const std::optional<Duration> predicted = predict(row);
+  const std::optional<PricedStep> predicted = predict(row);
   if (!predicted) return std::nullopt;
-  return Step{.predicted = to_us(*predicted), .measured = to_us(*row.step)};
+  return Step{.predicted = to_us(predicted->step), .measured = to_us(*row.step)};
 }
 
 using StepsBySize = std::multimap<std::int64_t, Step>;

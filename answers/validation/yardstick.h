@@ -108,8 +108,13 @@ struct MemoryScore {
 };
 MemoryScore score_memory(const Yardstick& yardstick);
 
+// A predicted step, and whether its host bounds it.
+struct PricedStep {
+  Duration step{};
+  bool host_bound = false;
+};
 // Nothing where a row cannot be priced.
-using StepPredictor = std::function<std::optional<Duration>(const Row&)>;
+using StepPredictor = std::function<std::optional<PricedStep>(const Row&)>;
 
 // Kendall's tau-b over the rows of each group of at least five, and what choosing the row that is predicted to be
 // the fastest costs against the one that is; both are medians over groups.

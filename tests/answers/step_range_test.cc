@@ -8,6 +8,8 @@
 #include <string>
 
 #include "answers/inputs.h"
+#include "models/networks/program.h"
+#include "models/networks/text.h"
 
 namespace dovetail::predict {
 namespace {
@@ -34,7 +36,21 @@ TEST(StepRangeTest, IsKnownWherePricesComeFromPublicProducts) {
     EXPECT_LT(error->p50, error->p95);
     EXPECT_GT(error->apart, 1);
   }
-  EXPECT_LT(near->p95 / near->p5, far->p95 / far->p5);
+}
+
+TEST(StepRangeTest, EachKindOfStepHasItsOwn) {
+  const auto error = [](const std::string& job, const std::string& cluster) {
+    return public_error(models::load_cluster(cluster, kModels + "/clusters"),
+                        jobs::program_of(jobs::parse_job(job)));
+  };
+  const PublicError* const dense = error("llama3_8b:dp=2,tp=8", "h100x16");
+  const PublicError* const wide = error("llama2_7b:tp=16", "h100x16");
+  const PublicError* const experts = error("mixtral_8x7b:ep=8,dp=16", "h100x16");
+  EXPECT_LT(dense->p95 / dense->p5, experts->p95 / experts->p5);
+  EXPECT_LT(experts->p95 / experts->p5, wide->p95 / wide->p5);
+  EXPECT_EQ(error("mixtral_8x7b:ep=8,dp=8", "h100x8"), experts);  // on one node, too
+  EXPECT_EQ(error("mixtral_8x7b:dp=16", "h100x16"), dense);       // every rank has all experts
+  EXPECT_EQ(error("llama3_8b:tp=8", "h200_nodes_of_4x8"), wide);
 }
 
 TEST(StepRangeTest, StretchesTheStepAndTheRatioOfTwo) {

@@ -72,8 +72,9 @@ TEST(ExploreJobTest, SaysWhereTheStepAndTheGainMayLie) {
   EXPECT_THAT(near, HasSubstr("p5 to p95"));
   EXPECT_THAT(near, HasSubstr(" % less than as asked ("));
   EXPECT_THAT(near, ::testing::ContainsRegex("less to [0-9.]+ % (less|more)\\)"));
-  // Over several nodes public ratios tell no interval.
-  const std::string far = explored(kTiny + ":dp_shard=16,gbs=16,recompute=full", "h100x16");
+  // With tensor parallelism over nodes public ratios tell no interval.
+  const std::string far =
+      explored(testing::kShortLlama + ":tp=8,gbs=16,recompute=full", "h200_nodes_of_4x8");
   EXPECT_THAT(far, HasSubstr("than as asked (public ratios of two layouts there: off by up to x"));
 }
 

@@ -16,7 +16,6 @@ void add(std::vector<StepOf>& steps, const std::string& yardstick, int count, do
   for (int i = 0; i < count; ++i) {
     steps.push_back({.yardstick = yardstick,
                      .group = "one",
-                     .one_node = true,
                      .predicted = 100.0 + i,
                      .measured = ratio * (100.0 + i)});
   }
@@ -37,8 +36,8 @@ TEST(IntervalsTest, YardsticksWeighTheSame) {
   add(steps, "third", 5, 1.5);
   add(steps, "too few", 4, 9);
   const Intervals found = score_intervals(steps);
-  EXPECT_EQ(found.all[0], (Range{.p5 = 1.1, .p50 = 1.5, .p95 = 2}));
-  EXPECT_EQ(found.all[1], Range{});
+  EXPECT_EQ(found.all.at(jobs::StepKind::OneNode), (Range{.p5 = 1.1, .p50 = 1.5, .p95 = 2}));
+  EXPECT_FALSE(found.all.contains(jobs::StepKind::SeveralNodes));
   // many's rows at 2 lie beyond what the others say, 1.1 to 1.5; third's lie inside 1.1 to 2.
   EXPECT_EQ(of(found, "many").rows, 100);
   EXPECT_EQ(of(found, "many").inside, 0);
@@ -72,7 +71,7 @@ TEST(IntervalsTest, RowsWithACauseOfTheirOwnAreJudgedApart) {
   add(steps, "first", 6, 1);
   add(steps, "second", 6, 1.2);
   const Intervals found = score_intervals(steps);
-  EXPECT_EQ(found.all[0], (Range{.p5 = 1, .p50 = 1, .p95 = 1.2}));
+  EXPECT_EQ(found.all.at(jobs::StepKind::OneNode), (Range{.p5 = 1, .p50 = 1, .p95 = 1.2}));
   ASSERT_EQ(found.coverage.size(), 3U);
   EXPECT_EQ(found.coverage[1].own_cause, "a slow network");
   EXPECT_EQ(found.coverage[1].inside, 0);
@@ -85,7 +84,7 @@ TEST(IntervalsTest, AloneAYardstickIsNotJudged) {
   add(steps, "only", 9, 1.2);
   const Intervals found = score_intervals(steps);
   EXPECT_TRUE(found.coverage.empty());
-  EXPECT_EQ(found.all[0].p50, 1.2);
+  EXPECT_EQ(found.all.at(jobs::StepKind::OneNode).p50, 1.2);
 }
 
 }  // namespace

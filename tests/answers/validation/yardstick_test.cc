@@ -31,6 +31,11 @@ std::int64_t jobs_of(const Yardstick& yardstick) {
   return std::ranges::count_if(yardstick.rows, [](const Row& row) { return row.job.has_value(); });
 }
 
+// As measured, but for the row of that name, which has no price.
+std::optional<PricedStep> but_of(const Row& row, const std::string& name) {
+  return row.name == name ? std::nullopt : std::optional(PricedStep{*row.step});
+}
+
 TEST(YardstickTest, NanotronsModelsHaveTheParametersThatItsRowsName) {
   std::map<std::string, std::int64_t> billions;
   for (const Row& row : nanotron_rows().rows) {
@@ -140,7 +145,9 @@ Yardstick five_steps() {
 
 TEST(YardstickTest, AnOrderIsJudgedByTauAndByWhatTheChosenRowCosts) {
   // 10 % too slow everywhere: the order is right.
-  const auto slow = [](const Row& row) { return std::optional(stretched(*row.step, 1.1)); };
+  const auto slow = [](const Row& row) {
+    return std::optional(PricedStep{stretched(*row.step, 1.1)});
+  };
   const TimeScore right = score_time(five_steps(), slow);
   EXPECT_EQ(right.priced, 5);
   EXPECT_NEAR(right.step.median, 10, 1e-6);
@@ -148,13 +155,12 @@ TEST(YardstickTest, AnOrderIsJudgedByTauAndByWhatTheChosenRowCosts) {
   EXPECT_DOUBLE_EQ(right.regret_percent, 0);
   // The second is taken for the fastest: one of ten pairs is wrong, (9 - 1) / 10; it costs 200 for 100.
   const TimeScore swapped = score_time(five_steps(), [](const Row& row) {
-    return std::optional(row.name == "2" ? from_us(50) : *row.step);
+    return std::optional(PricedStep{row.name == "2" ? from_us(50) : *row.step});
   });
   EXPECT_DOUBLE_EQ(swapped.kendall_tau, 0.8);
   EXPECT_DOUBLE_EQ(swapped.regret_percent, 100);
   // What cannot be priced is counted.
-  const TimeScore some = score_time(
-      five_steps(), [](const Row& row) { return row.name == "1" ? std::nullopt : row.step; });
+  const TimeScore some = score_time(five_steps(), [](const Row& row) { return but_of(row, "1"); });
   EXPECT_EQ(some.rows, 5);
   EXPECT_EQ(some.priced, 4);
   EXPECT_EQ(some.groups, 0);
@@ -227,7 +233,9 @@ Yardstick three_sizes() {
 
 TEST(YardstickTest, ScalingIsJudgedByTheRatioOfStepsBetweenSizes) {
   // 30 % too slow everywhere: the ratios are right.
-  const auto slow = [](const Row& row) { return std::optional(stretched(*row.step, 1.3)); };
+  const auto slow = [](const Row& row) {
+    return std::optional(PricedStep{stretched(*row.step, 1.3)});
+  };
   const std::vector<Scaling> right = score_scaling(three_sizes(), slow);
   ASSERT_EQ(right.size(), 1U);
   EXPECT_EQ(right[0].rows, "one");
@@ -239,16 +247,15 @@ TEST(YardstickTest, ScalingIsJudgedByTheRatioOfStepsBetweenSizes) {
   // less 13.04 %; of 8 and 16 GPUs the error is 0.
   const auto fast = [](const Row& row) {
     const std::int64_t gpus = row.job->layout.world();
-    return std::optional(from_us(gpus == 8 ? 400 : gpus == 16 ? 210 : 100));
+    return std::optional(PricedStep{from_us(gpus == 8 ? 400 : gpus == 16 ? 210 : 100)});
   };
   const std::vector<Scaling> wrong = score_scaling(three_sizes(), fast);
   ASSERT_EQ(wrong.size(), 1U);
   EXPECT_NEAR(wrong[0].worst_percent, -13.043, 1e-3);
   EXPECT_EQ(wrong[0].worst_to, 32);
   // Three sizes of which one is not priced are two.
-  EXPECT_TRUE(score_scaling(three_sizes(), [](const Row& row) {
-                return row.name == "dp=32" ? std::nullopt : row.step;
-              }).empty());
+  EXPECT_TRUE(
+      score_scaling(three_sizes(), [](const Row& row) { return but_of(row, "dp=32"); }).empty());
 }
 
 // Steps of 800, 420 and 230 us in one group, of which 420 is predicted as 790: 230 is predicted shorter than it by 71 % and
@@ -260,7 +267,7 @@ TEST(YardstickTest, OrderIsJudgedByHowMuchTwoRowsArePredictedToDiffer) {
   yardstick.rows[0].job->layout.dp = 16;  // all on several nodes
   const auto with = [&](double second) {
     return score_ordering(yardstick, [=](const Row& row) {
-      return row.name == "dp=16" ? std::optional(from_us(second)) : row.step;
+      return std::optional(PricedStep{row.name == "dp=16" ? from_us(second) : *row.step});
     });
   };
   const std::vector<Ordering> right = with(790);
