@@ -223,6 +223,10 @@ models::Cluster load_cluster(const std::string& name, const std::string& data_di
   if (what_if.world && cluster.topology) {
     cluster.ranks = std::max(cluster.ranks, *what_if.world);
   }
+  if (what_if.changes_topology() && !cluster.topology) {
+    throw InputError("--what-if network=, nvlink=: cluster " + cluster.name +
+                     " does not say which ranks share a node (topology): link= scales all links");
+  }
   cluster.what_if = what_if;
   return cluster;
 }
@@ -243,6 +247,10 @@ void ask_of_profile(const models::WhatIf& what_if, models::Costs& costs) {
     throw InputError("--what-if " + std::string(what_if.world ? "world" : "gpu") +
                      ": the machine of a measured profile has times of its own ranks and GPU "
                      "only; name a --cluster");
+  }
+  if (what_if.changes_topology()) {
+    throw InputError(
+        "--what-if network=, nvlink=: these costs were recorded whole: link= scales all links");
   }
   apply(what_if, costs);
 }

@@ -270,18 +270,46 @@ HostModel default_host(BackendKind backend) {
   return host;
 }
 
-std::optional<CollectivePrice> collective_price(const Cluster& cluster, CollectiveKey key) {
-  if (!cluster.topology) {
-    key.nodes = 0;
-  } else if (key.nodes == 0) {
-    key.nodes = nodes_of_neighbours(key.ranks, cluster.topology->node_ranks);
-  }
+namespace {
+
+// REQUIRES: with a topology key.nodes > 0, without one 0.
+std::optional<CollectivePrice> price_as_it_is(const Cluster& cluster, const CollectiveKey& key) {
   if (const Derivation derivation = derive(cluster, key); derivation.first != nullptr) {
     return price_of(cluster, derivation, key);
   }
   if (!cluster.topology || key.ranks < 2) return std::nullopt;
   if (std::optional<CollectivePrice> price = interpolated(cluster, key)) return price;
   return modelled_price(cluster, key);
+}
+
+Topology asked_of(Topology topology, const WhatIf& what_if) {
+  const auto faster = [](BytesPerSecond rate, double factor) {
+    return BytesPerSecond(rate.count() * factor);
+  };
+  topology.network.rate = faster(topology.network.rate, what_if.network);
+  topology.node.rate = faster(topology.node.rate, what_if.nvlink);
+  if (auto& reduced = topology.node.all_reduce_rate) reduced = faster(*reduced, what_if.nvlink);
+  return topology;
+}
+
+}  // namespace
+
+std::optional<CollectivePrice> collective_price(const Cluster& cluster, CollectiveKey key) {
+  if (!cluster.topology) {
+    key.nodes = 0;
+  } else if (key.nodes == 0) {
+    key.nodes = nodes_of_neighbours(key.ranks, cluster.topology->node_ranks);
+  }
+  std::optional<CollectivePrice> price = price_as_it_is(cluster, key);
+  if (!price || !cluster.topology || key.ranks < 2 || !cluster.what_if.changes_topology()) {
+    return price;
+  }
+  const ModelledCollective asked = modelled(asked_of(*cluster.topology, cluster.what_if), key);
+  const ModelledCollective now = modelled(*cluster.topology, key);
+  if (asked.time == now.time) return price;  // bound by the other kind of link
+  price->time = anchored(asked.time, {{.measured = price->time, .modelled = now.time}});
+  if (price->is_modelled) price->loads = asked.loads;
+  return price;
 }
 
 bool is_uncalibrated(const Cluster& cluster) {

@@ -142,12 +142,18 @@ std::string mixed_origin(const CollectiveSeries& series) {
          to_string(series.measured->to) + "; other sizes are those of " + series.measured->prior;
 }
 
-// Of tables of different people's systems, of which a prediction uses several.
-std::string several_systems(const std::set<const CollectiveSeries*>& used) {
+// Of tables of different people's systems, of which a prediction uses one: another plan of the same machine may use the others.
+std::string several_systems(const Cluster& cluster, const std::set<const CollectiveSeries*>& used) {
   std::map<std::string, std::set<Collective>> systems;  // what was measured where
-  for (const CollectiveSeries* series : used) systems[series->origin].insert(series->collective);
+  for (const CollectiveSeries& series : cluster.collectives) {
+    const bool is_comparable = std::ranges::any_of(
+        used, [&](const CollectiveSeries* one) { return one->ranks == series.ranks; });
+    if (is_comparable) systems[series.origin].insert(series.collective);
+  }
   if (systems.size() < 2) return "";
-  std::string sentence = "collectives of different systems in one prediction:";
+  std::string sentence =
+      "tables of different people's systems, so what shards and what all-reduces cannot be "
+      "compared here:";
   for (const auto& [origin, kinds] : systems) {
     std::string what;
     for (const Collective kind : kinds)
@@ -270,7 +276,7 @@ std::vector<std::string> assumptions(const Cluster& cluster, const schedule::Pro
       if (!sentence.empty()) sentences.push_back(std::move(sentence));
     }
   }
-  if (std::string sentence = several_systems(sources); !sentence.empty()) {
+  if (std::string sentence = several_systems(cluster, sources); !sentence.empty()) {
     sentences.push_back(std::move(sentence));
   }
   const OpModel model = op_model(cluster, program.world_size);

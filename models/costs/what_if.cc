@@ -29,6 +29,13 @@ constexpr std::array kFactors = {
         .key = "compute", .value = &WhatIf::compute, .part = CostPart::Compute, .is_speed = true},
     Factor{.key = "host", .value = &WhatIf::host, .part = CostPart::Host, .is_speed = true}};
 
+struct LinkFactor {
+  const char* key;
+  double WhatIf::*value;
+};
+constexpr std::array kLinks = {LinkFactor{.key = "network", .value = &WhatIf::network},
+                               LinkFactor{.key = "nvlink", .value = &WhatIf::nvlink}};
+
 constexpr double kMost = 1000;  // so many times as much, or as little
 constexpr std::int64_t kMostWorld = 1 << 20;
 
@@ -67,14 +74,19 @@ void parse_one(const std::string& key, const std::string& value, WhatIf& what_if
     what_if.*factor.value = parse_factor(key, value);
     return;
   }
+  for (const LinkFactor& link : kLinks) {
+    if (key != link.key) continue;
+    what_if.*link.value = parse_factor(key, value);
+    return;
+  }
   if (key == "world") {
     what_if.world = parse_world(value);
   } else if (key == "gpu" && !value.empty()) {
     what_if.gpu = value;
   } else {
     throw InputError(
-        "--what-if: expected link=, latency=, compute= or host= with a factor (2x), gpu=NAME or "
-        "world=RANKS, found \"" +
+        "--what-if: expected link=, network=, nvlink=, latency=, compute= or host= with a factor "
+        "(2x), gpu=NAME or world=RANKS, found \"" +
         key + "=" + value + "\"");
   }
 }
@@ -101,6 +113,9 @@ std::string to_string(const WhatIf& what_if) {
   };
   for (const Factor& factor : kFactors) {
     if (what_if.*factor.value != 1) add(factor.key, factor_text(what_if.*factor.value));
+  }
+  for (const LinkFactor& link : kLinks) {
+    if (what_if.*link.value != 1) add(link.key, factor_text(what_if.*link.value));
   }
   if (!what_if.gpu.empty()) add("gpu", what_if.gpu);
   if (what_if.world) add("world", std::to_string(*what_if.world));

@@ -4,7 +4,7 @@
 //
 // Keys: dp dp_shard tp sp cp ep etp pp vp schedule, seq mbs gbs, autocast dtype optimizer grads reduce products master states,
 // recompute recompute_layers, lora lora_on, zero reshard prefetch bucket overlap_grads overlap_params async_tp
-// exchange imbalance flash kernels wrap as. What each means stands at its field in job.h.
+// exchange imbalance flash attention kernels wrap as. What each means stands at its field in job.h.
 // optimizer= says states=, too, and autocast= says dtype=, grads=, reduce=f32 and master=0, unless they are given, wherever they stand.
 //
 // SPDX-License-Identifier: Apache-2.0

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "models/clusters/cluster.h"
 #include "models/costs/costs.h"
 
 namespace dovetail::models {
@@ -31,7 +32,8 @@ Duration all_reduce(const Costs& costs, std::int64_t bytes) {
 
 TEST(WhatIfTest, TextReadsBack) {
   EXPECT_TRUE(parse_what_if("").nothing());
-  for (const char* text : {"link=0.5x", "latency=2x,gpu=h200", "compute=1.3x,host=0.5x,world=64"}) {
+  for (const char* text : {"link=0.5x", "latency=2x,gpu=h200", "compute=1.3x,host=0.5x,world=64",
+                           "network=2x,nvlink=0.5x"}) {
     EXPECT_EQ(to_string(parse_what_if(text)), text);
   }
   EXPECT_EQ(parse_what_if("link=2"), parse_what_if("link=2x"));
@@ -53,6 +55,21 @@ TEST(WhatIfTest, LinkAndComputeAreSpeedsAndLatencyIsATime) {
   EXPECT_EQ(with("world=64,gpu=h200"), before);
 }
 
+// A ring over nodes of eight is bound by the network of each rank; in a node there is none.
+TEST(WhatIfTest, LinksBetweenNodesAndInThemChangeApart) {
+  Cluster cluster = load_cluster("h100", DOVETAIL_SOURCE_DIR "/models/clusters");
+  const auto us = [&](const char* asked, CollectiveKey key) {
+    cluster.what_if = parse_what_if(asked);
+    return to_us(collective_table(cluster, key).time(mib(512)).isolated);
+  };
+  constexpr CollectiveKey kNode{schedule::Collective::AllGather, 8, 1};
+  constexpr CollectiveKey kWide{schedule::Collective::AllGather, 16, 16};  // one rank a node
+  EXPECT_NEAR(us("network=2x", kWide) / us("", kWide), 0.5, 0.02);
+  EXPECT_EQ(us("network=2x", kNode), us("", kNode));
+  EXPECT_EQ(us("nvlink=2x", kWide), us("", kWide));
+  EXPECT_NEAR(us("nvlink=0.5x", kNode) / us("", kNode), 2, 0.05);  // a measured table, moved
+}
+
 TEST(WhatIfTest, SaysWhatItExpected) {
   const auto refused = [](const char* text, const char* why) {
     EXPECT_THAT([&] { parse_what_if(text); }, ThrowsMessage<InputError>(HasSubstr(why))) << text;
@@ -63,7 +80,8 @@ TEST(WhatIfTest, SaysWhatItExpected) {
   refused("latency=", "expected 0.001x to 1000x");
   refused("world=0", "expected a whole number from 1 to 1048576");
   refused("link=2x,link=2x", "expected it once");
-  refused("bandwidth=2x", "expected link=, latency=, compute= or host= with a factor");
+  refused("bandwidth=2x",
+          "expected link=, network=, nvlink=, latency=, compute= or host= with a factor");
   refused("gpu=", "gpu=NAME");
   refused("link", "--what-if link: expected");
 }
