@@ -14,7 +14,7 @@ namespace dovetail::predict {
 namespace {
 
 constexpr PublicError kOneNode{.p5 = 0.90, .p50 = 1.05, .p95 = 1.42, .apart = 1.20};
-// The quantiles are 0.86 and 1.12, which hold 67 % of the rows of one source that did not make them; these hold 88 and more of each.
+// The quantiles are 0.86 and 1.12, within which 67 % of one source's rows lie where the others make them; within these 87 % and more of each.
 constexpr PublicError kSeveralNodes{.p5 = 0.80, .p50 = 1.00, .p95 = 1.20, .apart = 1.23};
 constexpr PublicError kWideTensors{.p5 = 0.83, .p50 = 1.01, .p95 = 3.24, .apart = 2.92};
 constexpr PublicError kExperts{.p5 = 0.73, .p50 = 1.38, .p95 = 1.70, .apart = 1.56};

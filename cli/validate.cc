@@ -137,6 +137,7 @@ yardsticks::Intervals price_steps(const ValidateOptions& options, std::vector<Ju
 struct PricedRow {
   const yardsticks::Row* row = nullptr;
   Duration predicted{};
+  bool host_bound = false;
 };
 
 // A line for each row with a step, as CSV.
@@ -144,7 +145,10 @@ std::string rows_text(const std::vector<Judged>& all) {
   std::vector<PricedRow> rows;
   for (const Judged& judged : all) {
     for (std::size_t i = 0; i < judged.priced.size(); ++i) {
-      if (judged.priced[i]) rows.push_back({&judged.yardstick.rows[i], judged.priced[i]->step});
+      if (judged.priced[i])
+        rows.push_back({.row = &judged.yardstick.rows[i],
+                        .predicted = judged.priced[i]->step,
+                        .host_bound = judged.priced[i]->host_bound});
     }
   }
   const std::vector<Field<PricedRow>> fields = {
@@ -153,6 +157,11 @@ std::string rows_text(const std::vector<Judged>& all) {
       {{"job"}, [](const PricedRow& one) { return jobs::to_string(*one.row->job); }},
       {{"measured_us"}, [](const PricedRow& one) { return *one.row->step; }},
       {{"predicted_us"}, &PricedRow::predicted},
+      {{"step_kind"},
+       [](const PricedRow& one) {
+         return to_string(jobs::step_kind(*one.row->job, one.row->node_gpus));
+       }},
+      {{"host_bound"}, &PricedRow::host_bound},
       {{"error_percent"}, [](const PricedRow& one) {
          return (to_us(one.predicted) / to_us(*one.row->step) - 1) * 100;
        }}};

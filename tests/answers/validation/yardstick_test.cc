@@ -108,6 +108,22 @@ TEST(YardstickTest, OtherSourcesAreJobsOrSayWhyNot) {
     EXPECT_NE(row.job.has_value(), !row.no_job.empty()) << row.name;
 }
 
+// What waited for checks between ranks has no step; of the others one gives the host of the rest.
+TEST(YardstickTest, NanotronsOwnHostIsFromARowThatIsNotJudged) {
+  const Yardstick nanotron = nanotron_rows();
+  for (const Row& row : nanotron.rows) {
+    if (!row.job || row.job->layout.world() <= kNodeGpus) continue;
+    const bool is_checked = row.job->layout.pp > 1 || row.job->layout.world() >= 64 * kNodeGpus;
+    EXPECT_FALSE(is_checked && row.step) << row.name;
+  }
+  const Yardstick own = nanotron_own(kFolder);
+  EXPECT_EQ(own.rows.size() + 1, nanotron.rows.size());
+  for (const Row& row : own.rows) {
+    EXPECT_EQ(row.own_cause, "by its own host");
+    EXPECT_GT(row.host_stretch, 1);
+  }
+}
+
 // 133 products of its GPU take 1.25 to 1.43 times as long as the shipped ones, 1.32 in the median.
 TEST(YardstickTest, ItsOwnProductsStretchAMachinesSteps) {
   const Yardstick own = simumax_own(kFolder);
