@@ -5,6 +5,7 @@
 #include "answers/job_prediction.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <numeric>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "answers/inputs.h"
 #include "answers/prediction.h"
 #include "base/attempt.h"
+#include "base/decimal.h"
 #include "base/error.h"
 #include "models/networks/decisions.h"
 #include "models/networks/program.h"
@@ -310,6 +312,17 @@ JobPrediction predict_job(const jobs::Job& job, const models::Cluster& cluster,
   if (cluster.compute) found.capacity = cluster.compute->capacity;
   found.idle = idle_ranks(job, cluster);
   return found;
+}
+
+std::string what_if_note(const models::WhatIf& asked, const jobs::Job& job,
+                         const models::Cluster& cluster, Duration step) {
+  std::string note = "what if: " + to_string(asked);
+  const auto before = attempt([&] { return predict_job(job, cluster).step; });
+  if (!before) return note;
+  const double percent = 100 * (to_us(step) / to_us(*before.value) - 1);
+  return note + ": " + dovetail::to_string(step) + " a step, " +
+         dovetail::to_string(*before.value) + " without (" + fixed(std::abs(percent), 1) +
+         (percent < 0 ? " % less)" : " % more)");
 }
 
 }  // namespace dovetail::predict

@@ -152,14 +152,15 @@ class Memo {
 class CollectiveClock {
  public:
   CollectiveClock(const models::Cluster& cluster, const models::Costs& costs)
-      : cluster_(cluster), contention_(costs.contention(Rank{0})) {}
+      : cluster_(cluster), unit_ranks_(costs.unit_ranks), contention_(costs.contention(Rank{0})) {}
 
   // Nothing where the group has one rank or there are no bytes.
   [[nodiscard]] TravelTime time(Collective kind, const GroupShape& group, double bytes,
                                 std::int64_t copies = 1) {
     if (group.size <= 1 || bytes < 1) return {};
-    const models::CollectiveKey key{
-        .collective = kind, .ranks = group.size, .nodes = nodes_of(group)};
+    const models::CollectiveKey key =
+        models::placed(kind, group.size, unit_ranks_,
+                       [&group](std::int64_t unit) { return units_of(group, unit); });
     if (copies > 1)
       bytes = static_cast<double>(
           models::without_copies(Bytes(std::llround(bytes)), copies, key).count());
@@ -187,12 +188,10 @@ class CollectiveClock {
   }
 
  private:
-  // Of the first instance.
-  [[nodiscard]] std::int64_t nodes_of(const GroupShape& group) const {
-    if (!cluster_.topology) return 0;
-    const std::int64_t node = cluster_.topology->node_ranks;
-    if (group.stride >= node) return group.size;
-    return (group.size - 1) * group.stride / node + 1;
+  // Nodes, racks, ... of so many ranks, of the first instance.
+  [[nodiscard]] static std::int64_t units_of(const GroupShape& group, std::int64_t unit) {
+    if (group.stride >= unit) return group.size;
+    return (group.size - 1) * group.stride / unit + 1;
   }
   // Of compute beside it, as it was measured, the least of all classes, or by multiprocessors.
   [[nodiscard]] double share_of(const models::CollectiveKey& key, Bytes bytes) const {
@@ -210,6 +209,7 @@ class CollectiveClock {
   }
 
   const models::Cluster& cluster_;
+  std::vector<std::int64_t> unit_ranks_;
   models::Contention contention_;
   Memo<models::CollectiveKey, models::CollectiveTable> tables_;
 };

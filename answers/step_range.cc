@@ -63,7 +63,7 @@ const PublicError* public_error(const models::Cluster& cluster, const schedule::
   };
   if (std::ranges::any_of(program.ops, is_timed)) return nullptr;
   if (std::ranges::none_of(program.ops, is_measured)) return nullptr;
-  const std::int64_t node = cluster.topology ? cluster.topology->node_ranks : kNodeRanks;
+  const std::int64_t node = cluster.topology ? cluster.topology->node_ranks() : kNodeRanks;
   return &error_of(kind_of(program, node));
 }
 

@@ -291,7 +291,10 @@ std::vector<std::string> Site::notes(const Outcome& outcome) {
   if (job_ && outcome.schedule.buckets.empty()) {  // as it is: nothing was lowered for it here
     std::vector<std::string> notes = jobs::notes_on(*job_);
     if (!options_.what_if.nothing()) {
-      notes.insert(notes.begin(), "what if: " + to_string(options_.what_if));
+      notes.insert(notes.begin(),
+                   predict::what_if_note(
+                       options_.what_if, *options_.job,
+                       predict::load_cluster(options_.cluster, options_.data_dir), outcome.step));
     }
     std::ranges::move(models::assumptions(*cluster_, jobs::program_of(*job_)),
                       std::back_inserter(notes));

@@ -72,7 +72,7 @@ jobs::JobGrid wanted(const Job& job, const models::Cluster& cluster) {
         "micro-batch (mbs=" +
         std::to_string(job.batch.micro) + ")");
   }
-  const std::int64_t node = cluster.topology ? cluster.topology->node_ranks : kUnknownNode;
+  const std::int64_t node = cluster.topology ? cluster.topology->node_ranks() : kUnknownNode;
   return jobs::JobGrid::over(job, world, std::min(node, kUnknownNode));
 }
 
@@ -105,9 +105,6 @@ JobTable tabulate(const ExploreOptions& options) {
       .machine = options.clusters.front(),
       .cluster = predict::load_cluster(options.clusters.front(), options.inputs.data_dir, what_if)};
   table.notes = jobs::notes_on(job);
-  if (!what_if.nothing()) {
-    table.notes.insert(table.notes.begin(), "what if: " + to_string(what_if));
-  }
   table.found = watched_search(wanted(job, table.cluster), table.cluster, options);
   if (table.found.interrupted)
     table.notes.emplace_back("interrupted: the rows are those that were tried until then");
@@ -121,6 +118,16 @@ JobTable tabulate(const ExploreOptions& options) {
   const auto asked_row = std::ranges::find(table.rows(), kAsAsked, &JobRow::change);
   if (asked_row != table.rows().end() && !asked_row->found.host_bound.empty())
     table.notes.insert(table.notes.begin(), "as asked " + to_string(asked_row->found.host_bound));
+  if (!what_if.nothing()) {
+    const bool is_priced = asked_row != table.rows().end();
+    table.notes.insert(
+        table.notes.begin(),
+        is_priced ? predict::what_if_note(what_if, asked,
+                                          predict::load_cluster(options.clusters.front(),
+                                                                options.inputs.data_dir),
+                                          asked_row->found.step)
+                  : "what if: " + to_string(what_if));
+  }
   if (first.idle > 0) table.notes.push_back(predict::idle_note(first.job, first.idle));
   for (std::string& note : models::assumptions(table.cluster, jobs::program_of(first.job))) {
     table.notes.push_back(std::move(note));

@@ -180,7 +180,7 @@ Table cluster_table(const ShowOptions& options) {
           return models::is_family(one) ? Cell(one.ranks).shown_as("N") : Cell(one.ranks);
         }},
        {{"node_ranks"},
-        [](const Cluster& one) { return one.topology ? Cell(one.topology->node_ranks) : Cell(); }},
+        [](const Cluster& one) { return one.topology ? Cell(one.topology->node_ranks()) : Cell(); }},
        {{"backend"}, &Cluster::backend},
        {{"measured", "measured"}, kinds_of_collectives},
        {{"origin"}, &Cluster::origin}},

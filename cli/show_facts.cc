@@ -171,7 +171,7 @@ void print_machine(std::ostream& out, const models::Cluster& cluster) {
   print_row(out, "compute", compute_of(cluster));
   if (cluster.topology) {
     print_row(out, "topology",
-              "nodes of " + counted(cluster.topology->node_ranks, "rank") + "; " +
+              "nodes of " + counted(cluster.topology->node_ranks(), "rank") + "; " +
                   to_string(*cluster.topology) + "; what is not below is modelled from it");
   }
   print_row(out, "host", host_of(cluster.host));

@@ -25,17 +25,15 @@ constexpr std::string_view kAnchoredOnNodes =
     "128 to 2,048 ranks from up to 64 were so missed by 11 % in the median, 10 to 31 % by setting";
 
 // Without a topology nobody asks for nodes.
-std::int64_t nodes_of_series(const Cluster& cluster, const CollectiveSeries& series) {
-  if (!cluster.topology) return 0;
-  return series.nodes.value_or(nodes_of_neighbours(series.ranks, cluster.topology->node_ranks));
+CollectiveKey key_of_series(const Cluster& cluster, Collective kind,
+                            const CollectiveSeries& series) {
+  if (!cluster.topology) return {kind, series.ranks};
+  return key_of_neighbours(kind, series.ranks, series.nodes.value_or(0), *cluster.topology);
 }
 
 const CollectiveSeries* measured(const Cluster& cluster, CollectiveKey key) {
   for (const CollectiveSeries& series : cluster.collectives) {
-    if (series.collective == key.collective && series.ranks == key.ranks &&
-        nodes_of_series(cluster, series) == key.nodes) {
-      return &series;
-    }
+    if (key_of_series(cluster, series.collective, series) == key) return &series;
   }
   return nullptr;
 }
@@ -52,10 +50,14 @@ Topology plain_topology(const CollectiveSeries& series, std::int64_t nodes) {
     bus = std::max(bus, crossed * static_cast<double>(point.bytes.count()) / seconds);
   }
   const std::int64_t per_node = series.ranks / nodes;
-  return {
-      .node_ranks = per_node,
-      .node = {.rate = BytesPerSecond(bus), .hop = from_us(3.4)},
-      .network = {.rate = BytesPerSecond(bus / static_cast<double>(per_node)), .hop = from_us(34)}};
+  return {.levels = {{.link = "nvlink",
+                      .ranks = per_node,
+                      .rate = BytesPerSecond(bus),
+                      .hop = from_us(3.4)},
+                     {.link = "network",
+                      .rate = BytesPerSecond(bus / static_cast<double>(per_node)),
+                      .hop = from_us(34),
+                      .ll128 = false}}};
 }
 
 // Below its first size a table of GPUs has the shape of NCCL's estimate.
@@ -63,10 +65,11 @@ CollectiveTable table_of(const Cluster& cluster, const CollectiveSeries& series)
   if (const auto* line = std::get_if<AlphaBeta>(&series.times)) return CollectiveTable(*line);
   CollectiveTable table(std::get<std::vector<CollectivePoint>>(series.times));
   if (cluster.backend != BackendKind::Cuda || series.ranks < 2) return table;
-  const std::int64_t nodes = cluster.topology ? nodes_of_series(cluster, series)
-                                              : std::min(series.ranks, series.nodes.value_or(1));
-  const Topology topology = cluster.topology ? *cluster.topology : plain_topology(series, nodes);
-  return table.extended_below(modelled(topology, {series.collective, series.ranks, nodes}).time);
+  CollectiveKey key = key_of_series(cluster, series.collective, series);
+  if (!cluster.topology) key.nodes = std::min(series.ranks, series.nodes.value_or(1));
+  const Topology topology =
+      cluster.topology ? *cluster.topology : plain_topology(series, key.nodes);
+  return table.extended_below(modelled(topology, key).time);
 }
 
 // A table made of one or two measured ones, and the sentence that says so.
@@ -93,15 +96,20 @@ Derivation derive_all_reduce(const CollectiveSeries* scatter, const CollectiveSe
   return {};
 }
 
+// Another collective over the same ranks.
+CollectiveKey with(Collective kind, CollectiveKey key) {
+  key.collective = kind;
+  return key;
+}
+
 // Half of an all-reduce.
 Derivation derive_half(const Cluster& cluster, CollectiveKey key) {
   const Collective twin =
       key.collective == Collective::AllGather ? Collective::ReduceScatter : Collective::AllGather;
-  if (const CollectiveSeries* series = measured(cluster, {twin, key.ranks, key.nodes})) {
+  if (const CollectiveSeries* series = measured(cluster, with(twin, key))) {
     return {series, nullptr, 1, 1, "taken as equal to the " + std::string(to_string(twin))};
   }
-  if (const CollectiveSeries* series =
-          measured(cluster, {Collective::AllReduce, key.ranks, key.nodes})) {
+  if (const CollectiveSeries* series = measured(cluster, with(Collective::AllReduce, key))) {
     return {series, nullptr, 0.5, 1, "taken as half of the all-reduce"};
   }
   return {};
@@ -125,7 +133,7 @@ Derivation all_reduce_of_fewest(const Cluster& cluster, std::int64_t& ranks) {
 // From the steps of the all-reduce's ring.
 Derivation derive_from_ring(const Cluster& cluster, CollectiveKey key) {
   std::int64_t ranks = key.ranks;
-  Derivation base = derive(cluster, {Collective::AllReduce, key.ranks, key.nodes});
+  Derivation base = derive(cluster, with(Collective::AllReduce, key));
   const schedule::CollectiveTraits& traits = schedule::traits_of(key.collective);
   if (base.first == nullptr && traits.pair && !cluster.topology) {
     base = all_reduce_of_fewest(cluster, ranks);
@@ -152,8 +160,8 @@ Derivation derive_from_ring(const Cluster& cluster, CollectiveKey key) {
 Derivation derive(const Cluster& cluster, CollectiveKey key) {
   if (const CollectiveSeries* series = measured(cluster, key)) return {series, nullptr, 1, 1, ""};
   if (key.collective == Collective::AllReduce) {
-    return derive_all_reduce(measured(cluster, {Collective::ReduceScatter, key.ranks, key.nodes}),
-                             measured(cluster, {Collective::AllGather, key.ranks, key.nodes}));
+    return derive_all_reduce(measured(cluster, with(Collective::ReduceScatter, key)),
+                             measured(cluster, with(Collective::AllGather, key)));
   }
   const bool is_half = schedule::traits_of(key.collective).is_half();
   return is_half ? derive_half(cluster, key) : derive_from_ring(cluster, key);
@@ -182,13 +190,21 @@ bool is_same_shape(const CollectiveKey& a, const CollectiveKey& b) {
   return a.ranks * b.nodes == b.ranks * a.nodes;
 }
 
+// Within the same level: one rack, several of one pod, ...
+bool is_as_wide(const CollectiveKey& a, const CollectiveKey& b) {
+  return std::ranges::equal(a.wider, b.wider, [](std::int64_t one, std::int64_t other) {
+    return (one > 1) == (other > 1);
+  });
+}
+
 // Between the nearest worlds of one shape, in proportion to the logarithm of the ranks.
 std::optional<CollectivePrice> interpolated(const Cluster& cluster, const CollectiveKey& key) {
   std::optional<CollectiveKey> below;
   std::optional<CollectiveKey> above;
   for (const CollectiveSeries& series : cluster.collectives) {
-    const CollectiveKey known{key.collective, series.ranks, nodes_of_series(cluster, series)};
-    if (!is_same_shape(known, key) || derive(cluster, known).first == nullptr) continue;
+    const CollectiveKey known = key_of_series(cluster, key.collective, series);
+    const bool lies_alike = is_same_shape(known, key) && is_as_wide(known, key);
+    if (!lies_alike || derive(cluster, known).first == nullptr) continue;
     if (known.ranks < key.ranks && (!below || known.ranks > below->ranks)) below = known;
     if (known.ranks > key.ranks && (!above || known.ranks < above->ranks)) above = known;
   }
@@ -210,17 +226,11 @@ double log_distance(const CollectiveKey& a, const CollectiveKey& b) {
   return std::abs(std::log(static_cast<double>(a.ranks) / static_cast<double>(b.ranks)));
 }
 
-// Modelled, and moved by the tables of the nearest worlds of one shape (collective_anchor.h), where there are any.
-CollectivePrice modelled_price(const Cluster& cluster, const CollectiveKey& key) {
-  const Topology& topology = *cluster.topology;
-  ModelledCollective model = modelled(topology, key);
-  CollectivePrice price{.time = std::move(model.time),
-                        .loads = std::move(model.loads),
-                        .assumption = title_of(key) + " is modelled from the links",
-                        .is_modelled = true};
+// The nearest worlds of its shape that were measured, whose tables move what is modelled (collective_anchor.h).
+std::vector<CollectiveKey> worlds_near(const Cluster& cluster, const CollectiveKey& key) {
   std::vector<CollectiveKey> worlds;
   for (const CollectiveSeries& series : cluster.collectives) {
-    const CollectiveKey known{key.collective, series.ranks, nodes_of_series(cluster, series)};
+    const CollectiveKey known = key_of_series(cluster, key.collective, series);
     const bool is_special = known.nodes == 1 ? known.ranks <= 2 : known.nodes == 2;
     if (is_special || !is_same_shape(known, key) || derive(cluster, known).first == nullptr)
       continue;
@@ -229,18 +239,43 @@ CollectivePrice modelled_price(const Cluster& cluster, const CollectiveKey& key)
   std::ranges::stable_sort(worlds, {},
                            [&key](const CollectiveKey& known) { return log_distance(known, key); });
   worlds.resize(std::min<std::size_t>(worlds.size(), key.nodes == 1 ? 1 : 2));
-  if (worlds.empty()) return price;
+  return worlds;
+}
+
+std::optional<CollectivePrice> price_as_it_is(const Cluster& cluster, const CollectiveKey& key);
+
+// What of it lies in one node, if that is more than a rank and the collective is one whose time grows with the ranks.
+std::optional<CollectivePrice> part_in_node(const Cluster& cluster, const CollectiveKey& key) {
+  const schedule::CollectiveTraits& traits = schedule::traits_of(key.collective);
+  const std::int64_t per_node = key.nodes > 1 ? key.ranks / key.nodes : 1;
+  if (per_node < 2 || traits.pair || key.collective == Collective::AllToAll) return std::nullopt;
+  return price_as_it_is(cluster,
+                        key_of_neighbours(key.collective, per_node, 1, *cluster.topology));
+}
+
+CollectivePrice modelled_price(const Cluster& cluster, const CollectiveKey& key) {
+  const Topology& topology = *cluster.topology;
+  ModelledCollective model = modelled(topology, key);
+  CollectivePrice price{.time = std::move(model.time),
+                        .loads = std::move(model.loads),
+                        .assumption = title_of(key) + " is modelled from the links",
+                        .is_modelled = true};
   std::vector<Anchor> anchors;
   std::string ranks;
-  for (const CollectiveKey& known : worlds) {
+  for (const CollectiveKey& known : worlds_near(cluster, key)) {
     const CollectivePrice measured = price_of(cluster, derive(cluster, known), known);
     anchors.push_back({measured.time, modelled(topology, known).time});
     price.sources.insert(price.sources.end(), measured.sources.begin(), measured.sources.end());
     ranks += (ranks.empty() ? "" : " and ") + std::to_string(known.ranks);
   }
-  price.time = anchored(price.time, anchors);
-  price.assumption += ", anchored to tables over " + ranks +
-                      " ranks: " + std::string(key.nodes == 1 ? kAnchoredInNode : kAnchoredOnNodes);
+  if (!anchors.empty()) {
+    price.time = anchored(price.time, anchors);
+    if (anchors.size() == 1) price.time = without_falls(price.time);
+    price.assumption +=
+        ", anchored to tables over " + ranks +
+        " ranks: " + std::string(key.nodes == 1 ? kAnchoredInNode : kAnchoredOnNodes);
+  }
+  if (const auto part = part_in_node(cluster, key)) price.time = slower_of(price.time, part->time);
   return price;
 }
 
@@ -286,9 +321,12 @@ Topology asked_of(Topology topology, const WhatIf& what_if) {
   const auto faster = [](BytesPerSecond rate, double factor) {
     return BytesPerSecond(rate.count() * factor);
   };
-  topology.network.rate = faster(topology.network.rate, what_if.network);
-  topology.node.rate = faster(topology.node.rate, what_if.nvlink);
-  if (auto& reduced = topology.node.all_reduce_rate) reduced = faster(*reduced, what_if.nvlink);
+  for (Level& level : topology.levels) {
+    const bool is_node = &level == &topology.levels.front();
+    const double factor = is_node ? what_if.nvlink : what_if.network;
+    level.rate = faster(level.rate, factor);
+    if (auto& reduced = level.all_reduce_rate) reduced = faster(*reduced, factor);
+  }
   return topology;
 }
 
@@ -298,7 +336,7 @@ std::optional<CollectivePrice> collective_price(const Cluster& cluster, Collecti
   if (!cluster.topology) {
     key.nodes = 0;
   } else if (key.nodes == 0) {
-    key.nodes = nodes_of_neighbours(key.ranks, cluster.topology->node_ranks);
+    key = key_of_neighbours(key.collective, key.ranks, 0, *cluster.topology);
   }
   std::optional<CollectivePrice> price = price_as_it_is(cluster, key);
   if (!price || !cluster.topology || key.ranks < 2 || !cluster.what_if.changes_topology()) {

@@ -21,9 +21,10 @@
 //                                 a table of two origins says which of its points were measured here:
 //                                 "measured": {"from_bytes": 8388608, "to_bytes": 1073741824,
 //                                              "prior": "a100x8"}
-//    "topology": {"node_ranks": 8,           topology.h
-//                 "node": {"link": "nvlink", "bytes_per_s": 3.5e11, "all_reduce_bytes_per_s": 4.7e11, "hop_us": 3.4},
-//                 "network": {"link": "network", "bytes_per_s": 4.8e10, "hop_us": 26, "start_us": 0, "block_us": 0}},
+//    "topology": {"gpu": "hopper",           topology.h; links by name, from two levels to four
+//                 "levels": {"nvlink": {"ranks": 8, "bytes_per_s": 3.5e11, "all_reduce_bytes_per_s": 4.7e11, "hop_us": 3.4},
+//                            "network": {"ranks": 256, "bytes_per_s": 4.8e10, "hop_us": 26, "start_us": 0, "block_us": 0},
+//                            "spine": {"bytes_per_s": 2.4e10, "hop_us": 28}}},
 //    "compute": {"gemm": {"flop_per_s": {"f32": 1.56e14}, "efficiency": 0.5},
 //                "memory_bytes_per_s": 2.039e12, "kernel_overhead_us": 1,
 //                "memory_bytes": 84987084800},               of one device

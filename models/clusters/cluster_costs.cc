@@ -28,9 +28,8 @@ constexpr std::array kReductions = {Collective::AllReduce, Collective::ReduceSca
                                     Collective::AllGather};
 
 CollectiveKey key_of(const Cluster& cluster, Collective kind, const schedule::ProcessGroup& group) {
-  return {.collective = kind,
-          .ranks = group.size(),
-          .nodes = cluster.topology ? nodes_of(group, cluster.topology->node_ranks) : 0};
+  return cluster.topology ? models::key_of(kind, group, cluster.topology->unit_ranks())
+                          : CollectiveKey{kind, group.size()};
 }
 
 // What the Program communicates: these collectives of each group that owes a reduction, and what
@@ -53,8 +52,15 @@ std::set<CollectiveKey> keys_of(const Cluster& cluster, const schedule::Program&
 
 // What lowering may ask for besides: every collective over every group, and sends between two ranks.
 std::set<CollectiveKey> further_keys_of(const Cluster& cluster, const schedule::Program& program) {
-  std::set<CollectiveKey> keys = {{Collective::SendRecv, 2}};
-  if (cluster.topology) keys = {{Collective::SendRecv, 2, 1}, {Collective::SendRecv, 2, 2}};
+  std::set<CollectiveKey> keys;
+  const std::size_t levels = cluster.topology ? cluster.topology->levels.size() : 1;
+  for (std::size_t apart = 0; apart < levels; ++apart) {  // in one node, one rack, ...
+    std::vector<std::int64_t> unit_ranks;
+    if (cluster.topology) unit_ranks = cluster.topology->unit_ranks();
+    keys.insert(placed(Collective::SendRecv, 2, unit_ranks, [&](std::int64_t ranks) {
+      return apart > 0 && ranks <= unit_ranks.at(apart - 1) ? 2 : 1;
+    }));
+  }
   for (const schedule::ProcessGroup& group : program.groups) {
     if (group.size() == 1) continue;
     for (const Collective kind : kAllOf<Collective>) keys.insert(key_of(cluster, kind, group));
@@ -171,7 +177,7 @@ Contention contention_of(const Cluster& cluster) {
   Multiprocessors& gpu = *contention.multiprocessors;
   if (cluster.compute && !gpu.memory) gpu.memory = cluster.compute->memory;
   if (cluster.topology && !gpu.cta_rate) {
-    const NodeLinks& node = cluster.topology->node;
+    const Level& node = cluster.topology->node();
     set_cta_rates(gpu, node.rate, node.all_reduce_rate.value_or(node.rate));
   }
   return contention;
@@ -239,7 +245,7 @@ Costs costs_for(const Cluster& cluster, const schedule::Program& program) {
   CollectiveCosts collectives = collective_costs(cluster, program);
   costs.collectives = std::move(collectives.costs);
   costs.links = std::move(collectives.links);
-  if (cluster.topology) costs.node_ranks = cluster.topology->node_ranks;
+  if (cluster.topology) costs.unit_ranks = cluster.topology->unit_ranks();
   const schedule::DType gradient = gradient_type(program);
   costs.copies = copy_model(cluster, schedule::Access::Plain, gradient);
   if (!cluster.copy) {

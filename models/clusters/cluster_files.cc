@@ -54,9 +54,14 @@ std::string path_of(const std::string& name, const std::string& data_dir) {
 
 // Tables of one node over more ranks than it has now.
 void drop_wider_than_a_node(nlohmann::json& cluster) {
-  const auto pointer = nlohmann::json::json_pointer("/topology/node_ranks");
-  if (!cluster.contains(pointer) || !cluster[pointer].is_number_integer()) return;
-  const auto most = cluster[pointer].get<std::int64_t>();
+  const auto pointer = nlohmann::json::json_pointer("/topology/levels");
+  if (!cluster.contains(pointer) || !cluster[pointer].is_object()) return;
+  std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  for (const auto& level : cluster[pointer]) {
+    const auto ranks = level.is_object() ? level.find("ranks") : level.end();
+    if (ranks != level.end() && ranks->is_number_integer())
+      most = std::min(most, ranks->get<std::int64_t>());
+  }
   std::erase_if(cluster["collectives"].get_ref<nlohmann::json::array_t&>(), [&](const auto& one) {
     return one.value("nodes", 1) == 1 && one.value("ranks", 1) > most;
   });
@@ -155,7 +160,7 @@ std::string advice(const std::string& name, const std::vector<std::string>& name
 }
 
 bool has_member(const Topology& topology, std::int64_t ranks) {
-  return ranks <= topology.node_ranks || ranks % topology.node_ranks == 0;
+  return ranks <= topology.node_ranks() || ranks % topology.node_ranks() == 0;
 }
 
 Cluster member_of(Cluster family, const FamilyMember& member) {
@@ -166,7 +171,7 @@ Cluster member_of(Cluster family, const FamilyMember& member) {
                      " ranks only");
   }
   if (!has_member(*family.topology, member.ranks)) {
-    const std::string node = std::to_string(family.topology->node_ranks);
+    const std::string node = std::to_string(family.topology->node_ranks());
     throw InputError("cluster \"" + name + "\": expected " + member.family + "x1 to " +
                      member.family + "x" + node + ", or whole nodes: a multiple of " + node +
                      " ranks");

@@ -5,8 +5,12 @@
 #include "models/clusters/cluster.h"
 #include "models/costs/cost_fields.h"
 
+#include <algorithm>
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace dovetail::models {
 namespace {
@@ -75,7 +79,7 @@ void check_collectives(const JsonArray& array, const Cluster& cluster) {
     const CollectiveSeries& series = cluster.collectives[i];
     CollectiveKey key{series.collective, series.ranks};
     if (cluster.topology) {
-      const std::int64_t fewest = nodes_of_neighbours(series.ranks, cluster.topology->node_ranks);
+      const std::int64_t fewest = nodes_of_neighbours(series.ranks, cluster.topology->node_ranks());
       key.nodes = series.nodes.value_or(fewest);
       if (key.nodes < fewest || key.nodes > series.ranks) {
         array[i].fail("expected " + std::to_string(series.ranks) + " ranks on " +
@@ -91,29 +95,76 @@ void check_collectives(const JsonArray& array, const Cluster& cluster) {
 
 // --------------------------------------------------------------------------------- topology
 
+constexpr auto kLevelFields = fields<Level>(
+    optional("ranks", &Level::ranks, kRankCount,
+             "of a node, a rack, ... that these links make: rank r lies on number r / ranks; absent: "
+             "the outermost"),
+    required("bytes_per_s", &Level::rate, kRate,
+             "of each rank, in one direction: bus bandwidth in a node; its share of what leaves the "
+             "node, the rack, ..."),
+    optional("all_reduce_bytes_per_s", &Level::all_reduce_rate, kRate,
+             "in a node: bus bandwidth of an all-reduce that the switch adds up; absent: as "
+             "bytes_per_s"),
+    required("hop_us", &Level::hop, kTime, "from rank to rank"),
+    defaulted("start_us", &Level::start, kTime, "of one collective; absent: 0"),
+    defaulted("block_us", &Level::block, kTime,
+              "of each block of a ring, at every link of this level; absent: 0"),
+    defaulted("ll128", &Level::ll128, as_bool(),
+              "whether NCCL uses its protocol LL128 between nodes; absent: true"));
+
+// By the names of the links; from the innermost level on.
+struct LevelsValue {
+  static void read(const JsonValue& value, std::vector<Level>& levels, auto& context) {
+    std::map<std::string, Level> named;
+    as_keyed(as_object(kLevelFields)).read(value, named, context);
+    for (auto& [link, level] : named) {
+      level.link = link;
+      levels.push_back(std::move(level));
+    }
+    std::ranges::stable_sort(levels, {}, [](const Level& level) {
+      return level.ranks == 0 ? kMostRanks + 1 : level.ranks;
+    });
+    check(value, levels);
+  }
+  static void check(const JsonValue& value, const std::vector<Level>& levels) {
+    const auto outermost = std::ranges::count(levels, 0, &Level::ranks);
+    if (levels.size() < 2 || levels.size() > kMostLevels || outermost != 1) {
+      value.fail("expected 2 to " + std::to_string(kMostLevels) +
+                 " kinds of links, one of them without \"ranks\", found " +
+                 std::to_string(levels.size()) + ", " + std::to_string(outermost) + " without");
+    }
+    for (std::size_t i = 1; i < levels.size(); ++i) {
+      const Level& inner = levels[i - 1];
+      const Level& outer = levels[i];
+      if (outer.ranks != 0 && (outer.ranks == inner.ranks || outer.ranks % inner.ranks != 0)) {
+        value.object().at(outer.link).fail(
+            "expected a multiple of the " + std::to_string(inner.ranks) + " ranks of \"" +
+            inner.link + "\", found " + std::to_string(outer.ranks));
+      }
+      if (outer.all_reduce_rate) {
+        value.object().at(outer.link).object().at("all_reduce_bytes_per_s").fail(
+            "expected it of the links in a node only");
+      }
+    }
+  }
+  static ordered_json write(const std::vector<Level>& levels, const auto& context) {
+    ordered_json by_name = ordered_json::object();
+    for (const Level& level : levels)
+      by_name[level.link] = as_object(kLevelFields).write(level, context);
+    return by_name;
+  }
+  template <class T>
+  [[nodiscard]] static ordered_json schema() {
+    return as_keyed(as_object(kLevelFields)).template schema<std::map<std::string, Level>>();
+  }
+};
+
 constexpr auto kTopologyFields = fields<Topology>(
-    required("node_ranks", &Topology::node_ranks, kRankCount, "rank r lies on node r / node_ranks"),
     defaulted("gpu", &Topology::gpu, as_word(),
               "whose limits NCCL's estimate keeps; absent: hopper"),
-    required("node", &Topology::node,
-             as_object(fields<NodeLinks>(
-                 defaulted("link", &NodeLinks::link, as_text(), "its name; absent: nvlink"),
-                 required("bytes_per_s", &NodeLinks::rate, kRate, "bus bandwidth of each rank"),
-                 optional("all_reduce_bytes_per_s", &NodeLinks::all_reduce_rate, kRate,
-                          "bus bandwidth of an all-reduce that the switch adds up; absent: as "
-                          "bytes_per_s"),
-                 required("hop_us", &NodeLinks::hop, kTime, "from rank to rank"))),
-             "links inside a node"),
-    required(
-        "network", &Topology::network,
-        as_object(fields<NetworkLinks>(
-            defaulted("link", &NetworkLinks::link, as_text(), "its name; absent: network"),
-            required("bytes_per_s", &NetworkLinks::rate, kRate, "of each rank, in one direction"),
-            required("hop_us", &NetworkLinks::hop, kTime, "from rank to rank"),
-            defaulted("start_us", &NetworkLinks::start, kTime, "of one collective; absent: 0"),
-            defaulted("block_us", &NetworkLinks::block, kTime,
-                      "of each block of a ring, at every link between nodes; absent: 0"))),
-        "links between nodes"));
+    required("levels", &Topology::levels, LevelsValue{},
+             "links by name: those in a node, between nodes, and where the network is a tree between "
+             "racks and pods"));
 
 // ----------------------------------------------------------------------------------- cluster
 

@@ -107,11 +107,11 @@ Duration fitted_hop(Topology topology, const std::vector<World>& worlds) {
   double least = std::numeric_limits<double>::infinity();
   Duration best = from_us(kLeastUs);
   for (double us = kLeastUs; us < kMostUs; us *= kStep) {
-    topology.network.hop = from_us(us);
+    topology.levels.back().hop = from_us(us);
     const double found = misfit(topology, worlds);
     if (found >= least) continue;
     least = found;
-    best = topology.network.hop;
+    best = topology.levels.back().hop;
   }
   return best;
 }
@@ -157,19 +157,21 @@ Topology fit_topology(const std::vector<CollectiveSeries>& series, const FitLink
     throw InputError("no table over several nodes, of " + std::to_string(options.node_ranks) +
                      " ranks each: links between nodes cannot be known");
   }
-  Topology topology{.node_ranks = options.node_ranks,
-                    .gpu = options.gpu,
-                    .node = {.rate = BytesPerSecond(node), .hop = NcclSystem{}.node_hop},
-                    .network = {.rate = BytesPerSecond(network)}};
+  Topology topology{.gpu = options.gpu,
+                    .levels = {{.link = "nvlink",
+                                .ranks = options.node_ranks,
+                                .rate = BytesPerSecond(node),
+                                .hop = NcclSystem{}.node_hop},
+                               {.link = "network", .rate = BytesPerSecond(network)}}};
   constexpr double kHelped = 1.1;
-  if (reduced > kHelped * node) topology.node.all_reduce_rate = BytesPerSecond(reduced);
+  if (reduced > kHelped * node) topology.levels.front().all_reduce_rate = BytesPerSecond(reduced);
   std::vector<World> large;
   for (const std::int64_t more_than : {2, 1}) {
     if (!large.empty()) break;
     std::ranges::copy_if(worlds, std::back_inserter(large),
                          [&](const World& world) { return world.key.nodes > more_than; });
   }
-  topology.network.hop = fitted_hop(topology, large);
+  topology.levels.back().hop = fitted_hop(topology, large);
   return topology;
 }
 

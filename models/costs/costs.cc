@@ -51,20 +51,24 @@ Bytes without_copies(Bytes bytes, std::int64_t copies, const CollectiveKey& key)
 }
 
 std::string title_of(const CollectiveKey& key) {
-  return std::string(to_string(key.collective)) + " over " + std::to_string(key.ranks) + " ranks" +
-         (key.nodes > 0 ? " on " + counted(key.nodes, "node") : "");
+  std::string title =
+      std::string(to_string(key.collective)) + " over " + std::to_string(key.ranks) + " ranks";
+  if (key.nodes > 0) title += " on " + counted(key.nodes, "node");
+  if (key.units(1) > 1) title += " in " + counted(key.units(1), "rack");
+  if (key.units(2) > 1) title += " in " + counted(key.units(2), "pod");
+  return title;
 }
 
 CollectiveKey Costs::key(schedule::Collective kind, const schedule::ProcessGroup& group) const {
-  return {.collective = kind,
-          .ranks = group.size(),
-          .nodes = node_ranks > 0 ? nodes_of(group, node_ranks) : 0};
+  return key_of(kind, group, unit_ranks);
 }
 
 const CollectiveCost* Costs::find(CollectiveKey key) const {
   for (const CollectiveCost& cost : collectives) {
     const bool fits = cost.key.ranks == key.ranks || cost.key.ranks == 0;
-    if (cost.key.collective == key.collective && fits && cost.key.nodes == key.nodes) return &cost;
+    if (cost.key.collective == key.collective && fits && cost.key.nodes == key.nodes &&
+        cost.key.wider == key.wider)
+      return &cost;
   }
   return nullptr;
 }

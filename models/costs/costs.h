@@ -46,7 +46,10 @@
 #include "schedule/program.h"
 #include "schedule/schedule.h"
 
+#include <algorithm>
+#include <array>
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <ostream>
@@ -116,12 +119,23 @@ struct Contention {
   friend bool operator==(const Contention&, const Contention&) = default;
 };
 
+// Levels of links at most: in a node, between nodes of a rack, between racks, ... (topology.h).
+inline constexpr std::size_t kMostLevels = 4;
+
 // A collective over a number of ranks, which lie on so many nodes. nodes 0: where they lie is not known, as on a machine of
 // which only a table by ranks is known.
 struct CollectiveKey {
   schedule::Collective collective = schedule::Collective::AllReduce;
   std::int64_t ranks = 1;
   std::int64_t nodes = 0;
+  // On how many units of each further level the nodes lie, racks first; 0: the machine has no such level.
+  std::array<std::int64_t, kMostLevels - 2> wider = {};
+
+  // Of the units that a level joins: nodes, racks, ...; 1 beyond the machine's last.
+  [[nodiscard]] std::int64_t units(std::size_t level) const {
+    if (level == 0) return nodes;
+    return level > wider.size() ? 1 : std::max<std::int64_t>(1, wider.at(level - 1));
+  }
   friend auto operator<=>(const CollectiveKey&, const CollectiveKey&) = default;
 };
 
@@ -164,7 +178,7 @@ struct Costs {
   // Ranks whose costs differ; the others behave like rank 0. A simulation follows only min(world,
   // distinct_ranks) ranks.
   std::int64_t distinct_ranks = 1;
-  std::int64_t node_ranks = 0;  // ranks that share a node (topology.h); 0: not known
+  std::vector<std::int64_t> unit_ranks;  // that share a node, a rack, ...; none: not known
 
   // How long an op takes. Throws InputError when it has no duration on this machine.
   [[nodiscard]] Duration op(const schedule::Op& what, Rank rank) const {

@@ -35,7 +35,7 @@ struct CollectiveInFile {
 struct CostsInFile {
   std::string machine;
   std::int64_t distinct_ranks = 1;
-  std::int64_t node_ranks = 0;
+  std::vector<std::int64_t> unit_ranks;
   std::vector<KnownOp> ops;
   RulesInFile rules;
   std::vector<std::string> links;
@@ -121,6 +121,10 @@ void check_slopes(const JsonArray& array, const std::vector<Knot>& knots) {
   }
 }
 
+template <std::size_t kAt>
+constexpr auto kWider = [](auto& key) -> auto& { return std::get<kAt>(key.wider); };
+constexpr std::string_view kWiderWords = "on which those lie; absent: the machine has no such level";
+
 constexpr auto kCollectiveFields = fields<CollectiveInFile>(
     inlined(
         &CollectiveInFile::key,
@@ -128,7 +132,9 @@ constexpr auto kCollectiveFields = fields<CollectiveInFile>(
                               required("ranks", &CollectiveKey::ranks, as_integer(0, kMostRanks),
                                        "of the group; 0: any number"),
                               optional("nodes", &CollectiveKey::nodes, as_integer(1, kMostRanks),
-                                       "on which the group's ranks lie; with node_ranks only"))),
+                                       "on which the group's ranks lie; with unit_ranks only"),
+                              optional("racks", kWider<0>, as_integer(1, kMostRanks), kWiderWords),
+                              optional("pods", kWider<1>, as_integer(1, kMostRanks), kWiderWords))),
     required("loads", &CollectiveInFile::loads,
              as_list(as_object(fields<LinkLoad>(
                  required("link", &LinkLoad::link, LinkValue{}, "index into links"),
@@ -147,8 +153,14 @@ constexpr auto kCostsFields = as_object(fields<CostsInFile>(
     document(kCostsSchema, "costs"), required("machine", &CostsInFile::machine, as_text()),
     required("distinct_ranks", &CostsInFile::distinct_ranks, as_integer(1, kMostRanks),
              "ranks whose costs differ; the others are as rank 0"),
-    optional("node_ranks", &CostsInFile::node_ranks, as_integer(1, kMostRanks),
-             "rank r lies on node r / node_ranks; absent: not known, collectives have no nodes"),
+    optional("unit_ranks", &CostsInFile::unit_ranks,
+             as_list(as_integer(1, kMostRanks)),
+             "that share a node, a rack, a pod: rank r lies on node r / the first; absent: not known, "
+             "collectives have no nodes"),
+    check([](JsonObject& object, const CostsInFile& file, auto&) {
+      if (file.unit_ranks.size() < kMostLevels && std::ranges::is_sorted(file.unit_ranks)) return;
+      object.find("unit_ranks")->fail("expected at most " + std::to_string(kMostLevels - 1) + " numbers that rise");
+    }),
     required("ops", &CostsInFile::ops, as_list(as_object(kOpFields))),
     required("rules", &CostsInFile::rules, as_object(kRulesFields),
              "how ops are priced that lowering adds; as in a cluster file"),
@@ -171,7 +183,7 @@ std::string costs_to_json(const Costs& costs) {
   const OpModel& model = costs.ops.model();
   CostsInFile file{.machine = costs.machine,
                    .distinct_ranks = costs.distinct_ranks,
-                   .node_ranks = costs.node_ranks,
+                   .unit_ranks = costs.unit_ranks,
                    .ops = costs.ops.known(),
                    .rules = {.compute = model.compute,
                              .kernels = model.kernels.kernels(),
@@ -201,7 +213,7 @@ Costs costs_from_json(JsonObject root) {
   Costs costs;
   costs.machine = file.machine;
   costs.distinct_ranks = file.distinct_ranks;
-  costs.node_ranks = file.node_ranks;
+  costs.unit_ranks = std::move(file.unit_ranks);
   RulesInFile& rules = file.rules;
   costs.ops = OpCosts({.machine = file.machine,
                        .compute = std::move(rules.compute),

@@ -174,7 +174,9 @@ class Estimate {
     const std::size_t a = index_of(algorithm);
     const std::size_t p = index_of(protocol);
     const bool is_simple = protocol == NcclProtocol::Simple;
-    const double of_interface = to_us(system_.interface_latency) * (is_simple ? 2 : 1);
+    const double of_interface =
+        to_us(algorithm == Ring ? system_.ring_interface : system_.tree_interface) *
+        (is_simple ? 2 : 1);
     const std::size_t hop_of = per_node_ == 1 ? index_of(Tree) : a;  // nothing hides it then
     const double outside = kNetworkHop.at(hop_of).at(p) + of_interface;
     double inside = kNodeHop.at(a).at(p) * to_us(system_.node_hop) / kRingHopUs;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 namespace dovetail::models {
@@ -40,60 +41,113 @@ struct Placed {
   [[nodiscard]] bool in_one_node() const { return nodes <= 1; }
 };
 
-NcclSystem nccl_system(const Topology& topology) {
-  const double beyond_us = to_us(topology.network.hop) - kNcclNetworkHopUs;
-  return {.gpu = topology.gpu,
-          .channels = topology.gpu == NcclGpu::Blackwell ? 32.0 : 24.0,
-          .node_rate = topology.node.rate,
-          .nvls_rate = topology.node.all_reduce_rate,
-          .network_rate = topology.network.rate,
-          .node_hop = topology.node.hop,
-          .interface_latency = from_us(std::max(0.0, beyond_us / 2)),
-          .network_start = topology.network.start,
-          .network_block = topology.network.block,
-          .ll128_between_nodes = false,
-          .nvls_tree_nodes = kMostNodesOfSwitches};
+// A level between nodes that a group's bytes pass.
+struct Crossed {
+  const Level* level;
+  double inner, outer;  // units that the level joins, and makes of them
+  double per_unit;      // ranks on each that it joins
+
+  [[nodiscard]] double rate() const { return per_unit * level->rate.count(); }
+};
+
+std::vector<Crossed> crossed_by(const Topology& topology, const CollectiveKey& key) {
+  std::vector<Crossed> crossed;
+  for (std::size_t i = 1; i < topology.levels.size(); ++i) {
+    const std::int64_t inner = key.units(i - 1);
+    const std::int64_t outer = i + 1 == topology.levels.size() ? 1 : key.units(i);
+    if (inner <= 1) break;
+    crossed.push_back({&topology.levels[i], static_cast<double>(inner), static_cast<double>(outer),
+                       static_cast<double>(key.ranks) / static_cast<double>(inner)});
+  }
+  return crossed;
 }
 
-// Of large messages: what of the node's link and of the network's a bus of this rate needs.
-std::vector<NamedLoad> loads_of(const Topology& topology, double node_share, double network_share) {
-  std::vector<NamedLoad> loads;
-  const auto add = [&loads](const std::string& link, double share) {
-    if (share > 0) loads.push_back({link, std::min(1.0, share)});
+// Of a rank's bus between nodes, over the tightest level.
+double network_rate(const std::vector<Crossed>& crossed) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Crossed& one : crossed) least = std::min(least, one.rate());
+  return least;
+}
+
+// A mean over the hops of a group, of which `hops_of` gives those of a level.
+template <class HopsOf>
+double mean_hop_us(const std::vector<Crossed>& crossed, HopsOf hops_of) {
+  double hops = 0;
+  double us = 0;
+  for (const Crossed& one : crossed) {
+    hops += hops_of(one);
+    us += hops_of(one) * to_us(one.level->hop);
+  }
+  return us / hops;
+}
+
+NcclSystem nccl_system(const Topology& topology, const CollectiveKey& key) {
+  const Level& node = topology.node();
+  NcclSystem system{.gpu = topology.gpu,
+                    .channels = topology.gpu == NcclGpu::Blackwell ? 32.0 : 24.0,
+                    .node_rate = node.rate,
+                    .nvls_rate = node.all_reduce_rate,
+                    .network_rate = node.rate,
+                    .node_hop = node.hop,
+                    .ll128_between_nodes = topology.levels.at(1).ll128,
+                    .nvls_tree_nodes = kMostNodesOfSwitches};
+  const std::vector<Crossed> crossed = crossed_by(topology, key);
+  if (crossed.empty()) return system;
+  const auto beyond = [](double hop_us) {
+    return from_us(std::max(0.0, (hop_us - kNcclNetworkHopUs) / 2));
   };
-  add(topology.node.link, node_share);
-  add(topology.network.link, network_share);
-  return loads;
+  system.network_rate = BytesPerSecond(network_rate(crossed) / Placed(key).per_node);
+  system.ring_interface =
+      beyond(mean_hop_us(crossed, [](const Crossed& one) { return one.inner - one.outer; }));
+  system.tree_interface =
+      beyond(mean_hop_us(crossed, [](const Crossed& one) { return std::log2(one.inner / one.outer); }));
+  for (const Crossed& one : crossed) {
+    system.network_start = std::max(system.network_start, one.level->start);
+    system.network_block = std::max(system.network_block, one.level->block);
+  }
+  return system;
 }
 
+void add_load(std::vector<NamedLoad>& loads, const Level& level, double share) {
+  if (share > 0) loads.push_back({level.link, std::min(1.0, share)});
+}
+
+// Of large messages: what a bus at its full rate needs of each level.
 std::vector<NamedLoad> nccl_loads(const Topology& topology, const CollectiveKey& key) {
-  const Placed placed(key);
-  if (placed.in_one_node()) return loads_of(topology, 1, 0);
+  const std::vector<Crossed> crossed = crossed_by(topology, key);
+  std::vector<NamedLoad> loads;
+  if (crossed.empty()) {
+    add_load(loads, topology.node(), 1);
+    return loads;
+  }
   const bool crosses_once = key.collective == Collective::AllReduce && key.nodes == 2;
-  const double network = (crosses_once ? 2 : 1) * placed.per_node * topology.network.rate.count();
-  const double node = (crosses_once ? topology.node.all_reduce_rate.value_or(topology.node.rate)
-                                    : topology.node.rate)
-                          .count();
-  const double bus = std::min(node, network);
-  return loads_of(topology, placed.per_node > 1 ? bus / node : 0, bus / network);
+  const double times = crosses_once ? 2 : 1;
+  const double node =
+      (crosses_once ? topology.node().all_reduce_rate.value_or(topology.node().rate)
+                    : topology.node().rate)
+          .count();
+  const double bus = std::min(node, times * network_rate(crossed));
+  add_load(loads, topology.node(), Placed(key).per_node > 1 ? bus / node : 0);
+  for (const Crossed& one : crossed) add_load(loads, *one.level, bus / (times * one.rate()));
+  return loads;
 }
 
 // Hops and bytes per second of what NCCL has no estimate of.
 struct Line {
-  double node_hops = 0, network_hops = 0;
+  double node_hops = 0;
+  double network_us = 0;  // hops between nodes
   double rate = 1;
-  bool starts = false;  // NetworkLinks::start
+  double start_us = 0;
 };
 
 AlphaBeta in_protocol(const Topology& topology, const Line& line, const Protocol& protocol,
                       bool in_one_node) {
-  const double start = line.starts ? protocol.start * to_us(topology.network.start) : 0;
-  const double latency = protocol.base_us + start +
-                         protocol.node_hop * line.node_hops * to_us(topology.node.hop) +
-                         protocol.network_hop * line.network_hops * to_us(topology.network.hop);
+  const double latency = protocol.base_us + protocol.start * line.start_us +
+                         protocol.node_hop * line.node_hops * to_us(topology.node().hop) +
+                         protocol.network_hop * line.network_us;
   double rate = line.rate * protocol.share;
   if (protocol.share < 1 && !in_one_node)
-    rate = std::min(rate, kLowLatencyCap * topology.node.rate.count());
+    rate = std::min(rate, kLowLatencyCap * topology.node().rate.count());
   return {.alpha = from_us(latency), .ns_per_byte = 1e9 / rate};
 }
 
@@ -126,25 +180,38 @@ ModelledCollective by_line(const Topology& topology, const Line& line, std::vect
 
 ModelledCollective exchange(const Topology& topology, const CollectiveKey& key) {
   const Placed placed(key);
-  const double inside = (placed.per_node - 1) / placed.ranks / topology.node.rate.count();
-  const double outside =
-      (placed.ranks - placed.per_node) / placed.ranks / topology.network.rate.count();
-  const double slower = std::max(inside, outside);
-  return by_line(topology,
-                 {.node_hops = rounds_for(placed.per_node - 1),
-                  .network_hops = rounds_for(placed.ranks - placed.per_node),
-                  .rate = 1 / slower,
-                  .starts = !placed.in_one_node()},
-                 loads_of(topology, inside / slower, outside / slower), placed.in_one_node());
+  const std::vector<Crossed> crossed = crossed_by(topology, key);
+  const double inside = (placed.per_node - 1) / placed.ranks / topology.node().rate.count();
+  const auto seconds_of = [&](const Crossed& one) {
+    return (placed.ranks - one.per_unit) / placed.ranks / one.level->rate.count();
+  };
+  Line line{.node_hops = rounds_for(placed.per_node - 1)};
+  double slowest = inside;
+  for (const Crossed& one : crossed) {
+    slowest = std::max(slowest, seconds_of(one));
+    const double reached = placed.ranks / one.outer;  // by this level and those within
+    line.network_us += rounds_for(reached - one.per_unit) * to_us(one.level->hop);
+    line.start_us = std::max(line.start_us, to_us(one.level->start));
+  }
+  line.rate = 1 / slowest;
+  std::vector<NamedLoad> loads;
+  add_load(loads, topology.node(), inside / slowest);
+  for (const Crossed& one : crossed) add_load(loads, *one.level, seconds_of(one) / slowest);
+  return by_line(topology, line, std::move(loads), placed.in_one_node());
 }
 
 ModelledCollective send(const Topology& topology, const CollectiveKey& key) {
-  const bool inside = key.nodes == 1;
-  return by_line(topology,
-                 {.node_hops = inside ? 1.0 : 0.0,
-                  .network_hops = inside ? 0.0 : 1.0,
-                  .rate = (inside ? topology.node.rate : topology.network.rate).count()},
-                 loads_of(topology, inside ? 1 : 0, inside ? 0 : 1), inside);
+  const std::vector<Crossed> crossed = crossed_by(topology, key);
+  std::vector<NamedLoad> loads;
+  if (crossed.empty()) {
+    add_load(loads, topology.node(), 1);
+    return by_line(topology, {.node_hops = 1, .rate = topology.node().rate.count()},
+                   std::move(loads), true);
+  }
+  const double rate = network_rate(crossed);
+  for (const Crossed& one : crossed) add_load(loads, *one.level, rate / one.rate());
+  const double hop_us = to_us(crossed.back().level->hop);
+  return by_line(topology, {.network_us = hop_us, .rate = rate}, std::move(loads), false);
 }
 
 std::string in_gigabytes(BytesPerSecond rate) {
@@ -152,6 +219,14 @@ std::string in_gigabytes(BytesPerSecond rate) {
 }
 
 }  // namespace
+
+std::vector<std::int64_t> Topology::unit_ranks() const {
+  std::vector<std::int64_t> ranks;
+  for (const Level& level : levels) {
+    if (level.ranks > 0) ranks.push_back(level.ranks);
+  }
+  return ranks;
+}
 
 std::int64_t nodes_of(const schedule::ProcessGroup& group, std::int64_t node_ranks) {
   const auto size = static_cast<std::size_t>(group.size());
@@ -176,19 +251,36 @@ std::int64_t nodes_of_neighbours(std::int64_t ranks, std::int64_t node_ranks) {
   return (ranks + node_ranks - 1) / node_ranks;
 }
 
+CollectiveKey key_of(Collective kind, const schedule::ProcessGroup& group,
+                     std::span<const std::int64_t> unit_ranks) {
+  return placed(kind, group.size(), unit_ranks,
+                [&](std::int64_t ranks) { return nodes_of(group, ranks); });
+}
+
+CollectiveKey key_of_neighbours(Collective kind, std::int64_t ranks, std::int64_t nodes,
+                                const Topology& topology) {
+  const std::int64_t node = topology.node_ranks();
+  if (nodes == 0) nodes = nodes_of_neighbours(ranks, node);
+  return placed(kind, ranks, topology.unit_ranks(),
+                [&](std::int64_t unit) { return nodes_of_neighbours(nodes * node, unit); });
+}
+
 ModelledCollective modelled(const Topology& topology, CollectiveKey key) {
   DOVETAIL_CHECK(key.ranks >= 2 && key.nodes >= 1 && key.nodes <= key.ranks)
       << key.ranks << " ranks on " << key.nodes << " nodes";
   if (key.collective == Collective::AllToAll) return exchange(topology, key);
   if (key.collective == Collective::SendRecv) return send(topology, key);
-  return {.time = nccl_curve(nccl_system(topology), key), .loads = nccl_loads(topology, key)};
+  return {.time = nccl_curve(nccl_system(topology, key), key), .loads = nccl_loads(topology, key)};
 }
 
 std::string to_string(const Topology& topology) {
-  return topology.node.link + " " + in_gigabytes(topology.node.rate) + " and " +
-         dovetail::to_string(topology.node.hop) + " a hop, " + topology.network.link + " " +
-         in_gigabytes(topology.network.rate) + " a rank and " +
-         dovetail::to_string(topology.network.hop) + " a hop";
+  std::string text;
+  for (const Level& level : topology.levels) {
+    const bool is_first = &level == &topology.levels.front();
+    text += (is_first ? "" : ", ") + level.link + " " + in_gigabytes(level.rate) +
+            (is_first ? " and " : " a rank and ") + dovetail::to_string(level.hop) + " a hop";
+  }
+  return text;
 }
 
 }  // namespace dovetail::models

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <iterator>
 #include <set>
 #include <utility>
@@ -28,7 +29,52 @@ Times times_at(const CollectiveTable& table, double bytes) {
           .back_to_back_ns = knot.back_to_back_ns + knot.back_to_back_slope * beyond};
 }
 
+using Knots = std::vector<CollectiveTable::Knot>;
+
+// Slopes between knots; that of the last one stays.
+CollectiveTable joined(Knots knots) {
+  for (std::size_t i = 0; i + 1 < knots.size(); ++i) {
+    CollectiveTable::Knot& knot = knots[i];
+    const CollectiveTable::Knot& next = knots[i + 1];
+    const double bytes = next.bytes - knot.bytes;
+    knot.isolated_slope = (next.isolated_ns - knot.isolated_ns) / bytes;
+    knot.back_to_back_slope = (next.back_to_back_ns - knot.back_to_back_ns) / bytes;
+  }
+  return CollectiveTable(std::move(knots));
+}
+
 }  // namespace
+
+CollectiveTable slower_of(const CollectiveTable& one, const CollectiveTable& other) {
+  std::set<double> sizes;
+  for (const CollectiveTable* table : {&one, &other}) {
+    for (const auto& knot : table->knots()) sizes.insert(knot.bytes);
+  }
+  Knots knots;
+  for (const double bytes : sizes) {
+    const Times a = times_at(one, bytes);
+    const Times b = times_at(other, bytes);
+    knots.push_back({.bytes = bytes,
+                     .isolated_ns = std::max(a.isolated_ns, b.isolated_ns),
+                     .back_to_back_ns = std::max(a.back_to_back_ns, b.back_to_back_ns)});
+  }
+  const CollectiveTable::Knot& a = one.knots().back();
+  const CollectiveTable::Knot& b = other.knots().back();
+  knots.back().isolated_slope = std::max(a.isolated_slope, b.isolated_slope);
+  knots.back().back_to_back_slope = std::max(a.back_to_back_slope, b.back_to_back_slope);
+  return joined(std::move(knots));
+}
+
+CollectiveTable without_falls(const CollectiveTable& table) {
+  Knots knots = table.knots();
+  for (std::size_t i = knots.size() - 1; i > 0; --i) {
+    const CollectiveTable::Knot& next = knots[i];
+    CollectiveTable::Knot& knot = knots[i - 1];
+    knot.isolated_ns = std::min(knot.isolated_ns, next.isolated_ns);
+    knot.back_to_back_ns = std::min(knot.back_to_back_ns, next.back_to_back_ns);
+  }
+  return joined(std::move(knots));
+}
 
 CollectiveTable anchored(const CollectiveTable& model, const std::vector<Anchor>& anchors) {
   DOVETAIL_CHECK(!anchors.empty()) << "no anchor";
@@ -37,7 +83,7 @@ CollectiveTable anchored(const CollectiveTable& model, const std::vector<Anchor>
   for (const Anchor& anchor : anchors) {
     for (const auto& knot : anchor.measured.knots()) sizes.insert(knot.bytes);
   }
-  std::vector<CollectiveTable::Knot> knots;
+  Knots knots;
   Times factor;
   for (const double bytes : sizes) {
     factor = {.isolated_ns = 1, .back_to_back_ns = 1};
@@ -51,22 +97,15 @@ CollectiveTable anchored(const CollectiveTable& model, const std::vector<Anchor>
     }
     const Times time = times_at(model, bytes);
     const double most_ns = 1e3 * to_us(kLongestTime);
-    CollectiveTable::Knot knot{
-        .bytes = bytes,
-        .isolated_ns = std::min(most_ns, time.isolated_ns * factor.isolated_ns),
-        .back_to_back_ns = std::min(most_ns, time.back_to_back_ns * factor.back_to_back_ns)};
-    if (!knots.empty()) {
-      CollectiveTable::Knot& before = knots.back();
-      before.isolated_slope = (knot.isolated_ns - before.isolated_ns) / (bytes - before.bytes);
-      before.back_to_back_slope =
-          (knot.back_to_back_ns - before.back_to_back_ns) / (bytes - before.bytes);
-    }
-    knots.push_back(knot);
+    knots.push_back(
+        {.bytes = bytes,
+         .isolated_ns = std::min(most_ns, time.isolated_ns * factor.isolated_ns),
+         .back_to_back_ns = std::min(most_ns, time.back_to_back_ns * factor.back_to_back_ns)});
   }
   knots.back().isolated_slope = model.knots().back().isolated_slope * factor.isolated_ns;
   knots.back().back_to_back_slope =
       model.knots().back().back_to_back_slope * factor.back_to_back_ns;
-  return CollectiveTable(std::move(knots));
+  return joined(std::move(knots));
 }
 
 }  // namespace dovetail::models

@@ -28,4 +28,10 @@ struct Anchor {
 // REQUIRES: at least one anchor.
 CollectiveTable anchored(const CollectiveTable& model, const std::vector<Anchor>& anchors);
 
+// The greater one of both at each size of either: a group on several nodes is not done before its part in one node would be.
+CollectiveTable slower_of(const CollectiveTable& one, const CollectiveTable& other);
+
+// Where a size takes less than a smaller one, the smaller one takes as little: a bump that one world alone was measured to have is its own.
+CollectiveTable without_falls(const CollectiveTable& table);
+
 }  // namespace dovetail::models

@@ -129,7 +129,7 @@ def family(name, nccl_times):
     link, node_hop = about.get("link", "nvlink"), about.get("hop", NODE_HOP_US)
     gathered = statistics.mean(node_rate(of_node, kind, node_hop) for kind in ("all_gather", "reduce_scatter"))
     reduced = node_rate(of_node, "all_reduce", node_hop)
-    node = {"link": link, "bytes_per_s": round(gathered, 0 if gathered > 10 else 1) * 1e9, "hop_us": node_hop}
+    node = {"bytes_per_s": round(gathered, 0 if gathered > 10 else 1) * 1e9, "hop_us": node_hop}
     if reduced > 1.1 * gathered:
         node["all_reduce_bytes_per_s"] = round(reduced) * 1e9
     interface = about.get("interface", "rate: 46 to 48 GB/s are expected of 400 Gb/s, NVIDIA/nccl-tests#290")
@@ -157,11 +157,10 @@ def family(name, nccl_times):
              "points": [{"bytes": size, "isolated_us": us} for size, us in tables[kind, n]]}
             for kind, word in KINDS.items() for n in (2, 4, 8) if n <= ranks],
         "topology": {
-            "node_ranks": about["node_ranks"],
             "gpu": about.get("gpu", "hopper"),
-            "node": node,
-            "network": {"link": "network", "bytes_per_s": about["network"] * 1e9,
-                        "hop_us": NETWORK_HOP_US, "start_us": 0}},
+            "levels": {link: {"ranks": about["node_ranks"], **node},
+                       "network": {"bytes_per_s": about["network"] * 1e9, "hop_us": NETWORK_HOP_US,
+                                   "start_us": 0}}},
         "compute": {
             "gemm": {"flop_per_s": {dtype: rate * 1e12 for dtype, rate in zip(
                          ("f32", "tf32", "f16", "bf16"), (*about["peaks"], about["peaks"][-1]))},

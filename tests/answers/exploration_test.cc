@@ -61,7 +61,7 @@ TEST(ExplorationTest, AGainThatCanBeToldIsSet) {
 TEST(ExplorationTest, WhatIsSetCanBeToldFromWhatThereIsNow) {
   int settled = 0;
   for (const char* const workload : {"gpt2", "resnet50", "bert_large"}) {
-    for (const char* const cluster : {"h100x512", "a100x16_ib"}) {
+    for (const char* const cluster : {"h100_efax512", "a100x16_ib"}) {
       const Exploration found =
           explored(workload, cluster,
                    {"torch-ddp:mode=view", "torch-ddp:cap=100MiB,first=100MiB",

@@ -115,7 +115,7 @@ TEST(MultiprocessorsTest, CostsTakeTheRestFromTheMachine) {
   ASSERT_TRUE(gpu.has_value());
   EXPECT_EQ(gpu->memory->count(), 2.039e12);
   ASSERT_TRUE(gpu->cta_rate.has_value());
-  EXPECT_NEAR(gpu->cta_rate->count(), a100.topology->node.rate.count() / 19, 1);
+  EXPECT_NEAR(gpu->cta_rate->count(), a100.topology->node().rate.count() / 19, 1);
 }
 
 }  // namespace

@@ -19,10 +19,12 @@ using schedule::Collective;
 using ::testing::HasSubstr;
 
 Topology known() {
-  return {.node_ranks = 4,
-          .gpu = NcclGpu::Hopper,
-          .node = {.rate = BytesPerSecond(3.4e11), .hop = from_us(3.4)},
-          .network = {.rate = BytesPerSecond(2.4e10), .hop = from_us(40)}};
+  return {.gpu = NcclGpu::Hopper,
+          .levels = {{.link = "nvlink",
+                      .ranks = 4,
+                      .rate = BytesPerSecond(3.4e11),
+                      .hop = from_us(3.4)},
+                     {.link = "network", .rate = BytesPerSecond(2.4e10), .hop = from_us(40)}}};
 }
 
 // What the known links say of a world, times `factor` of the size.
@@ -42,10 +44,10 @@ TEST(TopologyFitTest, FindsTheLinksThatMadeTheTables) {
   const auto plain = [](Bytes) { return 1.0; };
   const Topology found = fit_topology(
       {world(1, plain), world(2, plain), world(4, plain), world(16, plain)}, {.node_ranks = 4});
-  EXPECT_NEAR(found.node.rate.count() / 3.4e11, 1, 0.01);
-  EXPECT_NEAR(found.network.rate.count() / 2.4e10, 1, 0.02);
-  EXPECT_NEAR(to_us(found.network.hop), 40, 2);
-  EXPECT_FALSE(found.node.all_reduce_rate);
+  EXPECT_NEAR(found.node().rate.count() / 3.4e11, 1, 0.01);
+  EXPECT_NEAR(found.levels.back().rate.count() / 2.4e10, 1, 0.02);
+  EXPECT_NEAR(to_us(found.levels.back().hop), 40, 2);
+  EXPECT_FALSE(found.node().all_reduce_rate);
 }
 
 TEST(TopologyFitTest, WhatTheModelMissesInSmallWorldsIsForgivenInLargeOnes) {

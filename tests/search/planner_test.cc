@@ -235,7 +235,7 @@ TEST(PlannerTest, GroupsOfOneSizeAreBoundedOnlyWhereTheyLieAlike) {
   models::Costs costs = testing::costs_of({}, program);
   EXPECT_TRUE(Planner(program, costs).is_bounded(plain));
 
-  costs.node_ranks = 2;
+  costs.unit_ranks = {2};
   const std::vector<models::CollectiveCost> anywhere = std::move(costs.collectives);
   costs.collectives.clear();
   for (models::CollectiveCost cost : anywhere) {

@@ -170,7 +170,7 @@ TEST(ClusterOfTest, FitsLinksToTablesOverSeveralNodes) {
   }
   const ClusterResult result = cluster_of(log, {.name = "mine", .node_ranks = 4});
   ASSERT_TRUE(result.cluster.topology.has_value());
-  EXPECT_EQ(result.cluster.topology->node_ranks, 4);
+  EXPECT_EQ(result.cluster.topology->node_ranks(), 4);
   EXPECT_THAT(result.ranges.back(), HasSubstr("links for other numbers of ranks, fitted: nvlink "));
   const auto price = models::collective_price(result.cluster, {Collective::AllReduce, 64, 16});
   ASSERT_TRUE(price.has_value());
