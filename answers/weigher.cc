@@ -292,9 +292,9 @@ std::vector<std::string> Site::notes(const Outcome& outcome) {
     std::vector<std::string> notes = jobs::notes_on(*job_);
     if (!options_.what_if.nothing()) {
       notes.insert(notes.begin(),
-                   predict::what_if_note(
-                       options_.what_if, *options_.job,
-                       predict::load_cluster(options_.cluster, options_.data_dir), outcome.step));
+                   predict::what_if_note(options_.what_if, *options_.job,
+                                         predict::load_cluster(options_.cluster, options_.data_dir),
+                                         outcome.step));
     }
     std::ranges::move(models::assumptions(*cluster_, jobs::program_of(*job_)),
                       std::back_inserter(notes));

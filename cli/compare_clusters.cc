@@ -32,6 +32,8 @@ std::string cluster_label(const std::string& path) {
 }
 
 std::string mark_of(const ClusterRow& row) {
+  if (row.modelled != ClusterRow::Modelled::Neither)
+    return "the " + std::string(to_string(row.modelled)) + " is modelled";
   if (row.ratio() < 1 - kMarked) return "slower";
   return row.ratio() > 1 + kMarked ? "faster" : "";
 }
@@ -49,9 +51,11 @@ Table cluster_rows_table(const CompareOptions& options, const std::vector<Cluste
        {{"second_busbw_gb_per_s", cluster_label(options.second) + " GB/s", Unit::Own, {2}},
         &ClusterRow::second_gb_s},
        {{"ratio", "ratio", Unit::Own, {2}}, &ClusterRow::ratio},
+       {{"modelled"}, &ClusterRow::modelled},
        {{"", "", Unit::Own, {}, 0, Align::Left}, mark_of}},
       rows, [](const ClusterRow& row) {
-        return row.ratio() < 1 - kMarked ? Tone::Warning : Tone::Plain;
+        const bool is_measured = row.modelled == ClusterRow::Modelled::Neither;
+        return is_measured && row.ratio() < 1 - kMarked ? Tone::Warning : Tone::Plain;
       });
 }
 

@@ -122,10 +122,10 @@ JobTable tabulate(const ExploreOptions& options) {
     const bool is_priced = asked_row != table.rows().end();
     table.notes.insert(
         table.notes.begin(),
-        is_priced ? predict::what_if_note(what_if, asked,
-                                          predict::load_cluster(options.clusters.front(),
-                                                                options.inputs.data_dir),
-                                          asked_row->found.step)
+        is_priced ? predict::what_if_note(
+                        what_if, asked,
+                        predict::load_cluster(options.clusters.front(), options.inputs.data_dir),
+                        asked_row->found.step)
                   : "what if: " + to_string(what_if));
   }
   if (first.idle > 0) table.notes.push_back(predict::idle_note(first.job, first.idle));

@@ -140,7 +140,8 @@ struct PointVerdict {
 
 // One table as nccl-tests words it, beside another machine's where there is one.
 void print_series(std::ostream& out, const models::CollectiveSeries& series,
-                  const std::optional<models::Cluster>& other) {
+                  const std::optional<models::Cluster>& other,
+                  std::span<const models::CollectiveSeries> own) {
   const auto& points = std::get<std::vector<models::CollectivePoint>>(series.times);
   std::vector<imports::SizeVerdict> verdicts = imports::verdicts(series, other ? &*other : nullptr);
   std::vector<PointVerdict> rows;
@@ -178,6 +179,8 @@ void print_series(std::ostream& out, const models::CollectiveSeries& series,
     }
     if (!assumed.empty()) {
       print_text(out, "  " + other->name + ": " + assumed + ": no measure to judge by", 4);
+      const auto line = imports::line_verdict(series, *other, own);
+      if (line && line->is_sick()) print_text(out, "  " + imports::in_words(*line), 4);
       return;
     }
     print_text(out,
@@ -294,7 +297,7 @@ void import_cluster(imports::Format format, const ImportClusterOptions& options,
   std::vector<std::string> doubts;
   const std::vector<models::CollectiveSeries> tables = imports::tables_of(log.samples);
   for (const models::CollectiveSeries& series : tables) {
-    print_series(out, series, other_of(series, wanted.prior, log, options.data_dir));
+    print_series(out, series, other_of(series, wanted.prior, log, options.data_dir), tables);
     for (std::string& doubt : imports::doubts_of(series)) doubts.push_back(std::move(doubt));
   }
   out << '\n';

@@ -180,7 +180,9 @@ Table cluster_table(const ShowOptions& options) {
           return models::is_family(one) ? Cell(one.ranks).shown_as("N") : Cell(one.ranks);
         }},
        {{"node_ranks"},
-        [](const Cluster& one) { return one.topology ? Cell(one.topology->node_ranks()) : Cell(); }},
+        [](const Cluster& one) {
+          return one.topology ? Cell(one.topology->node_ranks()) : Cell();
+        }},
        {{"backend"}, &Cluster::backend},
        {{"measured", "measured"}, kinds_of_collectives},
        {{"origin"}, &Cluster::origin}},
@@ -350,7 +352,7 @@ Shown shown_file(const ShowOptions& options) {
   JsonObject root = file.root();
   const std::string schema = root.has("schema") ? root.string("schema") : "";
   if (schema.starts_with("dovetail.cluster/")) {
-    return shown_machine(models::cluster_from_json(file.root()));
+    return shown_machine(models::load_cluster(options.what, options.data_dir + "/clusters"));
   }
   if (schema.starts_with("dovetail.trace/")) {
     const traces::Trace trace = traces::load_trace(options.what);

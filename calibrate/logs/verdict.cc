@@ -9,6 +9,7 @@
 #include "base/decimal.h"
 #include "calibrate/logs/collective_log.h"
 #include "calibrate/logs/gpus.h"
+#include "schedule/collective_traits.h"
 
 #include <algorithm>
 #include <cmath>
@@ -45,7 +46,59 @@ std::string verdict_words(const SizeVerdict& verdict) {
   return words;
 }
 
+// A machine without a topology has tables for ranks on its own nodes only.
+bool lies_alike(const models::Cluster& cluster, const models::CollectiveSeries& series) {
+  if (cluster.topology || !series.nodes) return true;
+  return std::ranges::all_of(cluster.collectives, [&](const models::CollectiveSeries& one) {
+    return one.ranks != series.ranks || one.nodes.value_or(*series.nodes) == *series.nodes;
+  });
+}
+
+double best_bus(const models::CollectiveSeries& series, Bytes from) {
+  double best = 0;
+  for (const CollectivePoint& point : measured_points(series)) {
+    if (point.bytes >= from)
+      best = std::max(best, bus_factor(series.collective, series.ranks) * algorithm_rate(point));
+  }
+  return best;
+}
+
 }  // namespace
+
+std::optional<LineVerdict> line_verdict(const models::CollectiveSeries& series,
+                                        const models::Cluster& other,
+                                        std::span<const models::CollectiveSeries> own) {
+  constexpr Bytes kLarge = mib(64);
+  const std::int64_t nodes = series.nodes.value_or(1);
+  const bool has_bus = schedule::traits_of(series.collective).crossings > 0;
+  if (nodes < 2 || !other.topology || !has_bus) return std::nullopt;
+  const models::Level& node = other.topology->node();
+  const bool reduces = series.collective == schedule::Collective::AllReduce;
+  LineVerdict found{.reached_gb_s = best_bus(series, kLarge),
+                    .interface_gb_s = other.topology->levels.at(1).rate.count() / 1e9,
+                    .per_node = series.ranks / nodes};
+  if (found.reached_gb_s == 0 || found.per_node < 1) return std::nullopt;
+  const bool crosses_once = reduces && nodes == 2;  // the bytes of a tree
+  double in_node =
+      (crosses_once ? node.all_reduce_rate.value_or(node.rate) : node.rate).count() / 1e9;
+  for (const models::CollectiveSeries& one : own) {
+    if (one.collective == series.collective && one.nodes == 1 && one.ranks == found.per_node)
+      in_node = std::max(best_bus(one, kLarge), found.reached_gb_s);
+  }
+  found.line_gb_s =
+      (crosses_once ? 2 : 1) * static_cast<double>(found.per_node) * found.interface_gb_s;
+  if (found.per_node > 1) found.line_gb_s = std::min(found.line_gb_s, in_node);
+  return found;
+}
+
+std::string in_words(const LineVerdict& verdict) {
+  const bool is_half = verdict.share() > 0.4;
+  return fixed(verdict.reached_gb_s, 0) + " of the " + fixed(verdict.line_gb_s, 0) + " GB/s that " +
+         std::to_string(verdict.per_node) + " interfaces of " + fixed(verdict.interface_gb_s, 0) +
+         " GB/s and the node carry: " +
+         (is_half ? "half of the rails" : "a network that others share") +
+         ", or interfaces of another rate?";
+}
 
 std::optional<models::Cluster> shipped_like(const std::string& gpu,
                                             const models::CollectiveSeries& series,
@@ -53,15 +106,23 @@ std::optional<models::Cluster> shipped_like(const std::string& gpu,
   const std::optional<Gpu> known = find_gpu(gpu);
   if (!known) return std::nullopt;
   const std::string family(known->name.substr(0, known->name.find('-')));
-  const std::string name = family + "x" + std::to_string(series.ranks);
-  if (!models::is_shipped_cluster(name, data_dir)) return std::nullopt;
-  const auto priced = attempt([&] {
-    models::Cluster cluster = models::load_cluster(name, data_dir);
-    const auto price = models::collective_price(
-        cluster, {series.collective, series.ranks, series.nodes.value_or(0)});
-    return price ? std::optional(std::move(cluster)) : std::nullopt;
-  });
-  return priced.value.value_or(std::nullopt);  // a family may have no machine of so many ranks
+  const std::string member = family + "x" + std::to_string(series.ranks);
+  std::vector<std::string> names = models::cluster_names(data_dir);
+  std::erase_if(names, [&](const std::string& name) { return !name.starts_with(member + "_"); });
+  names.insert(names.begin(), member);
+  const models::CollectiveKey key{series.collective, series.ranks, series.nodes.value_or(0)};
+  std::optional<models::Cluster> modelled;
+  for (const std::string& name : names) {
+    if (!models::is_shipped_cluster(name, data_dir)) continue;
+    // A family may have no machine of so many ranks.
+    const auto cluster = attempt([&] { return models::load_cluster(name, data_dir); });
+    if (!cluster || !lies_alike(*cluster.value, series)) continue;
+    const auto price = models::collective_price(*cluster.value, key);
+    if (!price) continue;
+    if (price->assumption.empty()) return *cluster.value;
+    if (!modelled) modelled = *cluster.value;
+  }
+  return modelled;
 }
 
 std::vector<SizeVerdict> verdicts(const models::CollectiveSeries& series,

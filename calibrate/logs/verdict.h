@@ -10,13 +10,15 @@
 
 #include "models/clusters/cluster.h"
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace dovetail::imports {
 
-// The shipped machine of this GPU over as many ranks, with a table of this collective; absent: there is none.
+// The shipped machine of this GPU over as many ranks that has a table of this collective, else one that models it; absent: there is none.
 std::optional<models::Cluster> shipped_like(const std::string& gpu,
                                             const models::CollectiveSeries& series,
                                             const std::string& data_dir);
@@ -41,6 +43,24 @@ struct SizeVerdict {
 // One for each point; slower or faster only than what was measured. REQUIRES: the series has points; `other`, if any, a table of the collective over its ranks.
 std::vector<SizeVerdict> verdicts(const models::CollectiveSeries& series,
                                   const models::Cluster* other);
+
+// Over several nodes: the largest bus bandwidth of messages from 64 MiB on beside what the links can carry, all interfaces of a node or
+// the node itself (as the machine beside it has them, or as the log's own table of one node says).
+struct LineVerdict {
+  double reached_gb_s = 0;
+  double line_gb_s = 0;
+  double interface_gb_s = 0;  // of each rank
+  std::int64_t per_node = 1;  // ranks
+  [[nodiscard]] double share() const { return reached_gb_s / line_gb_s; }
+  // Shipped tables over several nodes reach 0.72 and more (with EFA from GiB on), those of interfaces of half the rate 0.55.
+  [[nodiscard]] bool is_sick() const { return share() < 0.6; }
+};
+// Absent in one node, of small messages, and where the number of nodes or their links are unknown. `own`: the other tables of the log.
+std::optional<LineVerdict> line_verdict(const models::CollectiveSeries& series,
+                                        const models::Cluster& other,
+                                        std::span<const models::CollectiveSeries> own);
+// "188 of the 375 GB/s that 8 interfaces of 47 GB/s carry: half of the rails?"
+std::string in_words(const LineVerdict& verdict);
 
 struct HalfBandwidth {
   Bytes

@@ -50,14 +50,13 @@ Topology plain_topology(const CollectiveSeries& series, std::int64_t nodes) {
     bus = std::max(bus, crossed * static_cast<double>(point.bytes.count()) / seconds);
   }
   const std::int64_t per_node = series.ranks / nodes;
-  return {.levels = {{.link = "nvlink",
-                      .ranks = per_node,
-                      .rate = BytesPerSecond(bus),
-                      .hop = from_us(3.4)},
-                     {.link = "network",
-                      .rate = BytesPerSecond(bus / static_cast<double>(per_node)),
-                      .hop = from_us(34),
-                      .ll128 = false}}};
+  return {
+      .levels = {
+          {.link = "nvlink", .ranks = per_node, .rate = BytesPerSecond(bus), .hop = from_us(3.4)},
+          {.link = "network",
+           .rate = BytesPerSecond(bus / static_cast<double>(per_node)),
+           .hop = from_us(34),
+           .ll128 = false}}};
 }
 
 // Below its first size a table of GPUs has the shape of NCCL's estimate.
@@ -249,8 +248,7 @@ std::optional<CollectivePrice> part_in_node(const Cluster& cluster, const Collec
   const schedule::CollectiveTraits& traits = schedule::traits_of(key.collective);
   const std::int64_t per_node = key.nodes > 1 ? key.ranks / key.nodes : 1;
   if (per_node < 2 || traits.pair || key.collective == Collective::AllToAll) return std::nullopt;
-  return price_as_it_is(cluster,
-                        key_of_neighbours(key.collective, per_node, 1, *cluster.topology));
+  return price_as_it_is(cluster, key_of_neighbours(key.collective, per_node, 1, *cluster.topology));
 }
 
 CollectivePrice modelled_price(const Cluster& cluster, const CollectiveKey& key) {
@@ -271,9 +269,8 @@ CollectivePrice modelled_price(const Cluster& cluster, const CollectiveKey& key)
   if (!anchors.empty()) {
     price.time = anchored(price.time, anchors);
     if (anchors.size() == 1) price.time = without_falls(price.time);
-    price.assumption +=
-        ", anchored to tables over " + ranks +
-        " ranks: " + std::string(key.nodes == 1 ? kAnchoredInNode : kAnchoredOnNodes);
+    price.assumption += ", anchored to tables over " + ranks + " ranks: " +
+                        std::string(key.nodes == 1 ? kAnchoredInNode : kAnchoredOnNodes);
   }
   if (const auto part = part_in_node(cluster, key)) price.time = slower_of(price.time, part->time);
   return price;

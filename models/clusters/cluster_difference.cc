@@ -4,10 +4,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/clusters/cluster_difference.h"
 
+#include "base/attempt.h"
 #include "schedule/collective_traits.h"
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 namespace dovetail::models {
 namespace {
@@ -54,22 +56,45 @@ CollectiveTable priced_table(const Cluster& cluster, const CollectiveSeries& ser
   return collective_table(cluster, {series.collective, series.ranks, series.nodes.value_or(0)});
 }
 
+// Of a machine that has no such table.
+std::optional<CollectiveTable> modelled_table(const Cluster& cluster,
+                                              const CollectiveSeries& series) {
+  if (!cluster.topology || series_like(cluster, series) != nullptr) return std::nullopt;
+  return attempt([&] { return priced_table(cluster, series); }).value;
+}
+
+void add_rows(std::vector<ClusterRow>& rows, const CollectiveSeries& series,
+              ClusterRow::Modelled modelled, const CollectiveTable& first,
+              const CollectiveTable& second, const std::vector<Bytes>& sizes) {
+  for (const Bytes bytes : sizes) {
+    rows.push_back({.collective = series.collective,
+                    .ranks = series.ranks,
+                    .bytes = bytes,
+                    .modelled = modelled,
+                    .first_gb_s = bus_gb_s(series, first, bytes),
+                    .second_gb_s = bus_gb_s(series, second, bytes)});
+  }
+}
+
 }  // namespace
 
 std::vector<ClusterRow> rows_of_both(const Cluster& first, const Cluster& second) {
+  using Modelled = ClusterRow::Modelled;
   std::vector<ClusterRow> rows;
   for (const CollectiveSeries& one : first.collectives) {
-    const CollectiveSeries* const other = series_like(second, one);
-    if (other == nullptr || series_like(first, one) != &one) continue;
+    if (series_like(first, one) != &one) continue;
     const CollectiveTable before = priced_table(first, one);
-    const CollectiveTable after = priced_table(second, *other);
-    for (const Bytes bytes : shared_sizes(one, *other)) {
-      rows.push_back({.collective = one.collective,
-                      .ranks = one.ranks,
-                      .bytes = bytes,
-                      .first_gb_s = bus_gb_s(one, before, bytes),
-                      .second_gb_s = bus_gb_s(*other, after, bytes)});
+    if (const CollectiveSeries* const other = series_like(second, one)) {
+      add_rows(rows, one, Modelled::Neither, before, priced_table(second, *other),
+               shared_sizes(one, *other));
+    } else if (const auto after = modelled_table(second, one)) {
+      add_rows(rows, one, Modelled::Second, before, *after, sizes_of(one));
     }
+  }
+  for (const CollectiveSeries& other : second.collectives) {
+    const auto before = modelled_table(first, other);
+    if (!before || series_like(second, other) != &other) continue;
+    add_rows(rows, other, Modelled::First, *before, priced_table(second, other), sizes_of(other));
   }
   return rows;
 }
@@ -77,7 +102,7 @@ std::vector<ClusterRow> rows_of_both(const Cluster& first, const Cluster& second
 std::vector<std::string> only_in(const Cluster& one, const Cluster& other) {
   std::vector<std::string> names;
   for (const CollectiveSeries& series : one.collectives) {
-    if (series_like(other, series) != nullptr) continue;
+    if (series_like(other, series) != nullptr || modelled_table(other, series)) continue;
     names.push_back(std::string(to_string(series.collective)) + " over " +
                     std::to_string(series.ranks) + " ranks");
   }

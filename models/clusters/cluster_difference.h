@@ -1,4 +1,4 @@
-// Two clusters laid side by side: the bus bandwidth of every collective that both have measured, size by size.
+// Two clusters laid side by side: the bus bandwidth of every collective that one has a table of and both can price, size by size.
 //
 //   for (const ClusterRow& row : rows_of_both(before, after)) row.ratio();    // 0.97: the second is 3 % slower
 //
@@ -18,17 +18,24 @@ struct ClusterRow {
   schedule::Collective collective = schedule::Collective::AllReduce;
   std::int64_t ranks = 1;
   Bytes bytes{};
+  enum class Modelled {
+    Neither,
+    First,
+    Second
+  } modelled = Modelled::Neither;  // has no table of it
   double first_gb_s = 0,
          second_gb_s = 0;  // bus bandwidth as nccl-tests defines it, 10^9 bytes per second
 
+  friend constexpr auto words_of(Modelled) { return words("neither", "first", "second"); }
   [[nodiscard]] double ratio() const { return second_gb_s / first_gb_s; }
 };
 
-// Tables over as many ranks that both have, at the sizes of either that both cover; between measured sizes on the line that
-// predictions take. In the order of the first one's tables, sizes rising.
+// Tables over as many ranks that both have, at the sizes of either that both cover, between measured sizes on the line that
+// predictions take; tables of one of them that the other, a machine with a topology, models. In the order of the first one's tables, then
+// of the second's, sizes rising.
 std::vector<ClusterRow> rows_of_both(const Cluster& first, const Cluster& second);
 
-// "all-gather over 8 ranks": tables that only `one` has.
+// "all-gather over 8 ranks": tables that only `one` has, and `other` cannot price.
 std::vector<std::string> only_in(const Cluster& one, const Cluster& other);
 
 }  // namespace dovetail::models

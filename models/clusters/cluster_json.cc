@@ -96,12 +96,14 @@ void check_collectives(const JsonArray& array, const Cluster& cluster) {
 // --------------------------------------------------------------------------------- topology
 
 constexpr auto kLevelFields = fields<Level>(
-    optional("ranks", &Level::ranks, kRankCount,
-             "of a node, a rack, ... that these links make: rank r lies on number r / ranks; absent: "
-             "the outermost"),
-    required("bytes_per_s", &Level::rate, kRate,
-             "of each rank, in one direction: bus bandwidth in a node; its share of what leaves the "
-             "node, the rack, ..."),
+    optional(
+        "ranks", &Level::ranks, kRankCount,
+        "of a node, a rack, ... that these links make: rank r lies on number r / ranks; absent: "
+        "the outermost"),
+    required(
+        "bytes_per_s", &Level::rate, kRate,
+        "of each rank, in one direction: bus bandwidth in a node; its share of what leaves the "
+        "node, the rack, ..."),
     optional("all_reduce_bytes_per_s", &Level::all_reduce_rate, kRate,
              "in a node: bus bandwidth of an all-reduce that the switch adds up; absent: as "
              "bytes_per_s"),
@@ -137,13 +139,17 @@ struct LevelsValue {
       const Level& inner = levels[i - 1];
       const Level& outer = levels[i];
       if (outer.ranks != 0 && (outer.ranks == inner.ranks || outer.ranks % inner.ranks != 0)) {
-        value.object().at(outer.link).fail(
-            "expected a multiple of the " + std::to_string(inner.ranks) + " ranks of \"" +
-            inner.link + "\", found " + std::to_string(outer.ranks));
+        value.object()
+            .at(outer.link)
+            .fail("expected a multiple of the " + std::to_string(inner.ranks) + " ranks of \"" +
+                  inner.link + "\", found " + std::to_string(outer.ranks));
       }
       if (outer.all_reduce_rate) {
-        value.object().at(outer.link).object().at("all_reduce_bytes_per_s").fail(
-            "expected it of the links in a node only");
+        value.object()
+            .at(outer.link)
+            .object()
+            .at("all_reduce_bytes_per_s")
+            .fail("expected it of the links in a node only");
       }
     }
   }
@@ -162,9 +168,10 @@ struct LevelsValue {
 constexpr auto kTopologyFields = fields<Topology>(
     defaulted("gpu", &Topology::gpu, as_word(),
               "whose limits NCCL's estimate keeps; absent: hopper"),
-    required("levels", &Topology::levels, LevelsValue{},
-             "links by name: those in a node, between nodes, and where the network is a tree between "
-             "racks and pods"));
+    required(
+        "levels", &Topology::levels, LevelsValue{},
+        "links by name: those in a node, between nodes, and where the network is a tree between "
+        "racks and pods"));
 
 // ----------------------------------------------------------------------------------- cluster
 

@@ -122,8 +122,11 @@ void check_slopes(const JsonArray& array, const std::vector<Knot>& knots) {
 }
 
 template <std::size_t kAt>
-constexpr auto kWider = [](auto& key) -> auto& { return std::get<kAt>(key.wider); };
-constexpr std::string_view kWiderWords = "on which those lie; absent: the machine has no such level";
+constexpr auto kWider = [](auto& key) -> auto& {
+  return std::get<kAt>(key.wider);
+};
+constexpr std::string_view kWiderWords =
+    "on which those lie; absent: the machine has no such level";
 
 constexpr auto kCollectiveFields = fields<CollectiveInFile>(
     inlined(
@@ -153,13 +156,14 @@ constexpr auto kCostsFields = as_object(fields<CostsInFile>(
     document(kCostsSchema, "costs"), required("machine", &CostsInFile::machine, as_text()),
     required("distinct_ranks", &CostsInFile::distinct_ranks, as_integer(1, kMostRanks),
              "ranks whose costs differ; the others are as rank 0"),
-    optional("unit_ranks", &CostsInFile::unit_ranks,
-             as_list(as_integer(1, kMostRanks)),
-             "that share a node, a rack, a pod: rank r lies on node r / the first; absent: not known, "
-             "collectives have no nodes"),
+    optional(
+        "unit_ranks", &CostsInFile::unit_ranks, as_list(as_integer(1, kMostRanks)),
+        "that share a node, a rack, a pod: rank r lies on node r / the first; absent: not known, "
+        "collectives have no nodes"),
     check([](JsonObject& object, const CostsInFile& file, auto&) {
       if (file.unit_ranks.size() < kMostLevels && std::ranges::is_sorted(file.unit_ranks)) return;
-      object.find("unit_ranks")->fail("expected at most " + std::to_string(kMostLevels - 1) + " numbers that rise");
+      object.find("unit_ranks")
+          ->fail("expected at most " + std::to_string(kMostLevels - 1) + " numbers that rise");
     }),
     required("ops", &CostsInFile::ops, as_list(as_object(kOpFields))),
     required("rules", &CostsInFile::rules, as_object(kRulesFields),

@@ -52,7 +52,8 @@ struct NcclSystem {
   std::optional<BytesPerSecond> nvls_rate = {};        // absent: switches do not reduce
   BytesPerSecond network_rate;                         // of each rank's interface
   Duration node_hop = std::chrono::nanoseconds(3400);  // of a ring in Simple; others in proportion
-  Duration ring_interface{}, tree_interface{};  // latency of an interface, on the hops of a ring, of a tree
+  Duration ring_interface{},
+      tree_interface{};      // latency of an interface, on the hops of a ring, of a tree
   Duration network_start{};  // of Simple between nodes, once; NCCL has none
   Duration
       network_block{};  // of each block that a ring in Simple sends between nodes; NCCL has none

@@ -99,8 +99,8 @@ NcclSystem nccl_system(const Topology& topology, const CollectiveKey& key) {
   system.network_rate = BytesPerSecond(network_rate(crossed) / Placed(key).per_node);
   system.ring_interface =
       beyond(mean_hop_us(crossed, [](const Crossed& one) { return one.inner - one.outer; }));
-  system.tree_interface =
-      beyond(mean_hop_us(crossed, [](const Crossed& one) { return std::log2(one.inner / one.outer); }));
+  system.tree_interface = beyond(
+      mean_hop_us(crossed, [](const Crossed& one) { return std::log2(one.inner / one.outer); }));
   for (const Crossed& one : crossed) {
     system.network_start = std::max(system.network_start, one.level->start);
     system.network_block = std::max(system.network_block, one.level->block);
@@ -122,10 +122,9 @@ std::vector<NamedLoad> nccl_loads(const Topology& topology, const CollectiveKey&
   }
   const bool crosses_once = key.collective == Collective::AllReduce && key.nodes == 2;
   const double times = crosses_once ? 2 : 1;
-  const double node =
-      (crosses_once ? topology.node().all_reduce_rate.value_or(topology.node().rate)
-                    : topology.node().rate)
-          .count();
+  const double node = (crosses_once ? topology.node().all_reduce_rate.value_or(topology.node().rate)
+                                    : topology.node().rate)
+                          .count();
   const double bus = std::min(node, times * network_rate(crossed));
   add_load(loads, topology.node(), Placed(key).per_node > 1 ? bus / node : 0);
   for (const Crossed& one : crossed) add_load(loads, *one.level, bus / (times * one.rate()));

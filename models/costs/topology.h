@@ -57,13 +57,14 @@
 namespace dovetail::models {
 
 struct Level {
-  std::string link;                                    // its name
-  std::int64_t ranks = 0;                              // of a unit that it makes, e.g. of a node; 0: all there are
-  BytesPerSecond rate;                                 // of each rank
-  std::optional<BytesPerSecond> all_reduce_rate = {};  // in-switch reduction in a node; absent: rate
+  std::string link;        // its name
+  std::int64_t ranks = 0;  // of a unit that it makes, e.g. of a node; 0: all there are
+  BytesPerSecond rate;     // of each rank
+  std::optional<BytesPerSecond> all_reduce_rate =
+      {};  // in-switch reduction in a node; absent: rate
   Duration hop{};
-  Duration start{};  // of one collective
-  Duration block{};  // of each of a ring's blocks
+  Duration start{};   // of one collective
+  Duration block{};   // of each of a ring's blocks
   bool ll128 = true;  // whether NCCL's LL128 is used between nodes; on EFA not
   friend bool operator==(const Level&, const Level&) = default;
 };
@@ -71,7 +72,8 @@ struct Level {
 // Rank r lies on node r / node_ranks(), in rack r / levels[1].ranks, ...
 struct Topology {
   NcclGpu gpu = NcclGpu::Hopper;
-  std::vector<Level> levels;  // two to kMostLevels, innermost first; ranks rise, each a multiple of those before
+  std::vector<Level>
+      levels;  // two to kMostLevels, innermost first; ranks rise, each a multiple of those before
 
   [[nodiscard]] std::int64_t node_ranks() const { return levels.front().ranks; }
   [[nodiscard]] const Level& node() const { return levels.front(); }
@@ -87,7 +89,8 @@ std::int64_t nodes_of_neighbours(std::int64_t ranks, std::int64_t node_ranks);
 
 // `units_of` gives how many units of so many ranks it lies on. No unit_ranks: where it lies is not known.
 template <class UnitsOf>
-CollectiveKey placed(schedule::Collective kind, std::int64_t ranks, std::span<const std::int64_t> unit_ranks, UnitsOf units_of) {
+CollectiveKey placed(schedule::Collective kind, std::int64_t ranks,
+                     std::span<const std::int64_t> unit_ranks, UnitsOf units_of) {
   CollectiveKey key{kind, ranks};
   for (std::size_t i = 0; i < unit_ranks.size(); ++i)
     (i == 0 ? key.nodes : key.wider.at(i - 1)) = units_of(unit_ranks[i]);

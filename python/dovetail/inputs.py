@@ -131,7 +131,8 @@ class Workload:
 class Machine:
     """A machine to predict on: a shipped name ("a100x8", "h100x64"), or a cluster file.
 
-    `changes` says how it differs from that: "link=0.5x,latency=2x" (docs/machines.md, --what-if).
+    `changes` says how it differs from that: "link=0.5x,latency=2x"; keys: link, network, nvlink, latency, compute,
+    host, gpu, world (docs/machines.md, --what-if).
     """
     name: str
     changes: str = ""

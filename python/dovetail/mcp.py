@@ -19,7 +19,7 @@ from dovetail.lib import _core
 INSTRUCTIONS = """Predicts the step time of distributed training without a GPU, and bounds it from below.
 Every figure is predicted (simulated) unless it comes from diagnose. Stop searching once gap_percent is below what you can measure.
 workloads: a model of the zoo (resnet50:batch=256), a shipped profile or a file; jobs: model:key=value,... (llama3_8b:dp_shard=8,seq=8192).
-cluster: a shipped machine (a100x8, h100x64) or a cluster file; what_if: how it differs (link=0.5x,latency=2x)."""
+cluster: a shipped machine (a100x8, h100x64) or a cluster file; what_if: how it differs (network=2x,nvlink=0.5x,link=0.5x,latency=2x,compute=1.3x,host=2x,gpu=h200,world=64)."""
 
 
 def _subject(workload: Optional[str], job: Optional[str]) -> Any:

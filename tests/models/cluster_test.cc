@@ -51,21 +51,20 @@ Cluster every_section() {
                                  .nodes = 2,
                                  .times = AlphaBeta{microseconds(20), 0.1},
                                  .origin = "somebody"});
-  cluster.topology = Topology{.gpu = NcclGpu::Blackwell,
-                              .levels = {{.link = "nvlink3",
-                                          .ranks = 2,
-                                          .rate = BytesPerSecond(2e11),
-                                          .all_reduce_rate = BytesPerSecond(3e11),
-                                          .hop = Duration(3400)},
-                                         {.link = "efa",
-                                          .ranks = 64,
-                                          .rate = BytesPerSecond(5e10),
-                                          .hop = Duration(20500),
-                                          .start = microseconds(100),
-                                          .block = microseconds(41)},
-                                         {.link = "a spine",
-                                          .rate = BytesPerSecond(2.5e10),
-                                          .hop = Duration(22500)}}};
+  cluster.topology = Topology{
+      .gpu = NcclGpu::Blackwell,
+      .levels = {{.link = "nvlink3",
+                  .ranks = 2,
+                  .rate = BytesPerSecond(2e11),
+                  .all_reduce_rate = BytesPerSecond(3e11),
+                  .hop = Duration(3400)},
+                 {.link = "efa",
+                  .ranks = 64,
+                  .rate = BytesPerSecond(5e10),
+                  .hop = Duration(20500),
+                  .start = microseconds(100),
+                  .block = microseconds(41)},
+                 {.link = "a spine", .rate = BytesPerSecond(2.5e10), .hop = Duration(22500)}}};
   cluster.kernels = {{DType::F32, GemmWork{64, 256, 784, 3}, Duration(12345), Duration(12000), {}},
                      {DType::BF16, MemoryWork{Bytes(4096), Flop(7)}, Duration(999), {}, {}}};
   cluster.unit_kernel = UnitKernel{DType::F32, GemmWork{96, 96, 96}, Duration(10500)};

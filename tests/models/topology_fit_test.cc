@@ -20,11 +20,9 @@ using ::testing::HasSubstr;
 
 Topology known() {
   return {.gpu = NcclGpu::Hopper,
-          .levels = {{.link = "nvlink",
-                      .ranks = 4,
-                      .rate = BytesPerSecond(3.4e11),
-                      .hop = from_us(3.4)},
-                     {.link = "network", .rate = BytesPerSecond(2.4e10), .hop = from_us(40)}}};
+          .levels = {
+              {.link = "nvlink", .ranks = 4, .rate = BytesPerSecond(3.4e11), .hop = from_us(3.4)},
+              {.link = "network", .rate = BytesPerSecond(2.4e10), .hop = from_us(40)}}};
 }
 
 // What the known links say of a world, times `factor` of the size.

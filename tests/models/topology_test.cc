@@ -14,8 +14,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdint>
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,15 +52,13 @@ Program program_over(ProcessGroup group, std::int64_t world) {
 
 // 100 GB/s in nodes of 4, 10 GB/s of each rank between them.
 Topology small_topology() {
-  return {.levels = {{.link = "nvlink",
-                      .ranks = 4,
-                      .rate = BytesPerSecond(1e11),
-                      .hop = microseconds(2)},
-                     {.link = "network",
-                      .rate = BytesPerSecond(1e10),
-                      .hop = microseconds(20),
-                      .start = microseconds(100),
-                      .ll128 = false}}};
+  return {.levels = {
+              {.link = "nvlink", .ranks = 4, .rate = BytesPerSecond(1e11), .hop = microseconds(2)},
+              {.link = "network",
+               .rate = BytesPerSecond(1e10),
+               .hop = microseconds(20),
+               .start = microseconds(100),
+               .ll128 = false}}};
 }
 
 double us_of(const Topology& topology, CollectiveKey key, Bytes bytes) {
@@ -140,8 +138,7 @@ Topology of_racks() {
 
 TEST(LevelsTest, AGroupIsPlacedOnNodesAndRacks) {
   const auto on = [](const ProcessGroup& group) {
-    const CollectiveKey key =
-        key_of(Collective::AllReduce, group, of_racks().unit_ranks());
+    const CollectiveKey key = key_of(Collective::AllReduce, group, of_racks().unit_ranks());
     return std::pair(key.nodes, key.units(1));
   };
   EXPECT_EQ(on(strided(4, 1)), (std::pair<std::int64_t, std::int64_t>(1, 1)));
@@ -380,7 +377,8 @@ TEST(ModelledCollectiveTest, TwoDomainsAreNotQuickerThanOneOfThem) {
 }
 
 TEST(ModelledCollectiveTest, NoBumpOfATableIsInheritedByALargerNode) {
-  const CollectiveTable table = collective_table(load_cluster("gb300", kClusters), {Collective::AllReduce, 64, 1});
+  const CollectiveTable table =
+      collective_table(load_cluster("gb300", kClusters), {Collective::AllReduce, 64, 1});
   for (Bytes bytes = kib(1); bytes <= gib(4); bytes = bytes * 2)
     EXPECT_GE(table.time(bytes * 2).isolated, table.time(bytes).isolated) << bytes;
 }

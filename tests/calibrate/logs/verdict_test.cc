@@ -87,6 +87,41 @@ TEST(VerdictTest, WhatWasNotMeasuredIsNoVerdict) {
   }
 }
 
+// Half of what eight interfaces of 48 GB/s carry, which the node's own table does not excuse.
+TEST(VerdictTest, ALogWithHalfOfItsRailsIsJudgedByTheLinks) {
+  const models::Cluster like =
+      models::load_cluster("h100x64", std::string(DOVETAIL_SOURCE_DIR) + "/models/clusters");
+  const auto world = [](std::int64_t ranks, std::int64_t nodes, double bus_gb_s) {
+    const double factor = schedule::bus_factor(Collective::AllReduce, ranks);
+    std::vector<CollectivePoint> points;
+    for (const Bytes bytes : {mib(1), mib(256)}) {
+      const double ns = factor * static_cast<double>(bytes.count()) / bus_gb_s;
+      points.push_back({.bytes = bytes, .isolated = Duration(std::llround(ns))});
+    }
+    return CollectiveSeries{
+        .collective = Collective::AllReduce, .ranks = ranks, .nodes = nodes, .times = points};
+  };
+  const auto sick = line_verdict(world(64, 8, 188), like, {});
+  ASSERT_TRUE(sick);
+  EXPECT_TRUE(sick->is_sick());
+  EXPECT_THAT(in_words(*sick), ::testing::StartsWith("188 of the 343 GB/s"));
+  EXPECT_FALSE(line_verdict(world(64, 8, 320), like, {})->is_sick());
+  const std::vector<CollectiveSeries> slow_node = {world(8, 1, 200)};
+  EXPECT_FALSE(line_verdict(world(64, 8, 188), like, slow_node)->is_sick());
+  EXPECT_FALSE(line_verdict(world(8, 1, 100), like, {}));
+}
+
+TEST(VerdictTest, TheShippedMachineThatHasTheTableIsTheOneBesideIt) {
+  const std::string clusters = std::string(DOVETAIL_SOURCE_DIR) + "/models/clusters";
+  CollectiveSeries series = series_of({50, 100});
+  series.ranks = 16;
+  series.nodes = 2;
+  EXPECT_EQ(shipped_like("NVIDIA H100 80GB HBM3", series, clusters)->name, "h100x16_tcpxo");
+  EXPECT_EQ(shipped_like("NVIDIA A100-SXM4-80GB", series, clusters)->name, "a100x16_ib");
+  series.nodes = 4;
+  EXPECT_EQ(shipped_like("NVIDIA H100 80GB HBM3", series, clusters)->name, "h100x16");
+}
+
 TEST(VerdictTest, ShippedMachinesAreFoundByTheGpuThatALogNames) {
   const std::string clusters = std::string(DOVETAIL_SOURCE_DIR) + "/models/clusters";
   const CollectiveSeries series = series_of({50, 100});
@@ -110,6 +145,22 @@ TEST(ClusterDifferenceTest, RowsAreSizesThatBothCoverAndRatiosAreOfTheSecond) {
   second.collectives.front().ranks = 4;
   EXPECT_TRUE(models::rows_of_both(first, second).empty());
   EXPECT_THAT(models::only_in(first, second), ::testing::ElementsAre("all-reduce over 8 ranks"));
+}
+
+TEST(ClusterDifferenceTest, AMachineWithATopologyModelsWhatTheOtherHasMeasured) {
+  const models::Cluster shipped =
+      models::load_cluster("h100x64", std::string(DOVETAIL_SOURCE_DIR) + "/models/clusters");
+  models::Cluster mine;
+  mine.name = "mine";
+  mine.ranks = 64;
+  mine.collectives = {series_of({50, 100})};
+  mine.collectives.front().ranks = 64;
+  mine.collectives.front().nodes = 8;
+  const std::vector<models::ClusterRow> rows = models::rows_of_both(mine, shipped);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].ranks, 64);
+  EXPECT_EQ(rows[0].modelled, models::ClusterRow::Modelled::Second);
+  EXPECT_TRUE(models::only_in(mine, shipped).empty());
 }
 
 }  // namespace
