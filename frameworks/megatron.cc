@@ -161,7 +161,7 @@ def full_param_layout(module, grad_dtype=None):
         param_index_map={parameters[name]: (start, end, bucket) for name, start, end, bucket in PARAMETERS},
         bucket_indices=BUCKET_INDICES,
         per_bucket_numel_unpadded=PER_BUCKET_NUMEL_UNPADDED,
-        param_indices=list(range(len(named)))[::-1])
+        param_indices=list(range(len(named))))
     return FullParamLayout(layouts={key: layout})
 )py";
 
@@ -314,7 +314,7 @@ std::vector<Framework> megatron() {
             "gathered (--overlap-param-gather hides that behind the next forward)"},
        .curve = "sharded:p=1,gather=next-forward",
        .axis = "Megatron --overlap-param-gather: bucket size",
-       .title = "Megatron-Core (0.20)",
+       .title = "Megatron-Core (0.19.2 and 0.20)",
        .writes = "a FullParamLayout: the bucket of every parameter",
        .names_parameters = true,
        .restrict_to = restrict_to_megatron,

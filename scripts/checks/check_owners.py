@@ -7,7 +7,8 @@ torchtitan 0.2: its ConfigManager parses the TOML of `dovetail export --job ... 
 file must be a field of its JobConfig with that value (0.3 is configured in Python and has no such file). Only its package
 config/ is imported. Megatron-Core: DistributedDataParallel lays twelve parameters out on the CPU, without and with its
 distributed optimizer; elements and parameters of its buckets must be those of the rule that `--policy` megatron has: a bucket
-closes once it holds ddp-bucket-size elements. The GPU's number and kernels of Triton are stood in for; nothing runs but the layout.
+closes once it holds ddp-bucket-size elements; and it takes the FullParamLayout of `dovetail export PLAN --to megatron`, after which
+its buckets must be the plan's. The GPU's number and kernels of Triton are stood in for; nothing runs but the layout.
 
 FOLDERs hold the packages unpacked (`pip download --no-deps`, unzip) and what they need (`pip install --target`: tyro for
 torchtitan). With `sudo scripts/checks/torch_root.sh` PYTHON is DIR/run-python and runs as root.
@@ -52,8 +53,8 @@ def parse_titan(folder, file):
     print(json.dumps({"keys": sum(len(keys) for keys in told.values()), "wrong": wrong}))
 
 
-def lay_out_megatron(folder):
-    """In PYTHON: (elements, parameters) of each bucket, by size, without and with the distributed optimizer."""
+def lay_out_megatron(folder, *layouts):
+    """In PYTHON: (elements, parameters) of each bucket, by size, without and with the distributed optimizer, and by each exported file."""
     from unittest.mock import MagicMock
 
     sys.path.insert(0, folder)
@@ -79,23 +80,32 @@ def lay_out_megatron(folder):
             found[f"{size} {'sharded' if sharded else 'whole'}"] = [
                 (sum(p.numel() for p in bucket.params_list), len(bucket.params_list))
                 for buffer in ddp.buffers for bucket in buffer.buckets]
+    for file in layouts:
+        told = {}
+        exec(compile(pathlib.Path(file).read_text(), file, "exec"), told)  # pylint: disable=exec-used
+        model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
+        ddp = DistributedDataParallel(config, DistributedDataParallelConfig(
+            overlap_grad_reduce=True, use_distributed_optimizer=told["DISTRIBUTED_OPTIMIZER"]), model,
+            full_param_layout=told["full_param_layout"](model))
+        found[file] = [(sum(p.numel() for p in bucket.params_list), len(bucket.params_list))
+                       for buffer in ddp.buffers for bucket in buffer.buckets]
     print(json.dumps({"version": megatron.core.__version__, "buckets": found}))
 
 
-def planned(tool, folder, size):
-    """(elements, parameters) of each bucket by dovetail's rule; gradients in the reverse of the definition."""
+def planned(tool, folder, policy, ranks=2):
+    """A plan's file and (elements, parameters) of each of its buckets; gradients in the reverse of the definition."""
     gradients = [(f"{layer}.{name}", elements) for layer in reversed(range(LAYERS))
                  for name, elements in (("bias", WIDTH), ("weight", WIDTH * WIDTH))]
-    step, plan = folder / "step.json", folder / "plan.json"
+    step, plan = folder / "step.json", folder / f"plan{len(list(folder.iterdir()))}.json"
     step.write_text(json.dumps({
-        "schema": "dovetail.profile/1", "name": "megatron", "world_size": 2,
+        "schema": "dovetail.profile/1", "name": "megatron", "world_size": ranks,
         "profile": {"forward_us": 1000, "backward_us": 2000, "optimizer_us": 100,
                     "gradients": [{"name": name, "numel": elements, "dtype": "float32", "ready_us": 100 * (i + 1)}
                                   for i, (name, elements) in enumerate(gradients)]},
         "all_reduce_alone": [{"bytes": 4096, "us": 200}, {"bytes": 1048576, "us": 4000}]}))
-    subprocess.run([tool, "plan", "--workload", str(step), "--policy", f"threshold:cap={4 * size}B,closes=on-reaching",
-                    "-o", str(plan)], check=True, stdout=subprocess.DEVNULL)
-    return [[bucket["elements"], len(bucket["gradients"])] for bucket in json.loads(plan.read_text())["buckets"]]
+    subprocess.run([tool, "plan", "--workload", str(step), "--policy", policy, "-o", str(plan)], check=True,
+                   stdout=subprocess.DEVNULL)
+    return plan, [[bucket["elements"], len(bucket["gradients"])] for bucket in json.loads(plan.read_text())["buckets"]]
 
 
 def ask(arguments, *words):
@@ -125,15 +135,24 @@ def check_titan(arguments, folder):
 
 
 def check_megatron(arguments, folder):
-    seen, trouble = ask(arguments, "megatron", arguments.megatron)
+    exported = {}
+    for policy, ranks in ((f"threshold:cap={5 * 4096}B", 3), (f"sharded+threshold:cap={5 * 4096}B", 1)):
+        plan, buckets = planned(arguments.tool, folder, policy, ranks)
+        file = plan.with_suffix(".py")
+        subprocess.run([arguments.tool, "export", str(plan), "--to", "megatron", "-o", str(file)], check=True,
+                       stdout=subprocess.DEVNULL)
+        exported[str(file)] = buckets
+    seen, trouble = ask(arguments, "megatron", arguments.megatron, *exported)
     if seen is None:
         print(f"  Megatron-Core: {trouble}")
         return [False]
     results = []
     for setting, buckets in seen["buckets"].items():
-        expected = planned(arguments.tool, folder, int(setting.split()[0]))
+        expected = exported.get(setting) or planned(
+            arguments.tool, folder, f"threshold:cap={4 * int(setting.split()[0])}B,closes=on-reaching")[1]
         results.append(buckets == expected)
-        print(f"  Megatron-Core {seen['version']}, bucket size and parameters {setting}: {len(buckets)} buckets "
+        print(f"  Megatron-Core {seen['version']}, {'exported ' if setting in exported else 'bucket size and parameters '}"
+              f"{pathlib.Path(setting).name}: {len(buckets)} buckets "
               f"{[elements for elements, _ in buckets]}, " + ("as the rule" if results[-1] else f"the rule says {expected}"))
     return results
 
