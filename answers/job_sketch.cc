@@ -218,12 +218,13 @@ class CollectiveClock {
 class BlockClock {
  public:
   BlockClock(const schedule::Program& program, const models::Costs& costs,
-             CollectiveClock& collectives, const jobs::GroupShapes& groups)
+             CollectiveClock& collectives, const jobs::Job& job)
       : program_(program),
         costs_(costs),
         host_(models::recorded_host(program).value_or(costs.host)),
         collectives_(collectives),
-        groups_(groups) {
+        groups_(jobs::group_shapes(job)),
+        has_ring_(jobs::has_ring(job)) {
     schedule::IdTable<TensorId, char> shared{0};
     for (const schedule::Tensor& tensor : program.tensors) {
       if (tensor.kind != schedule::TensorKind::Activation) shared[tensor.id] = 1;
@@ -252,7 +253,7 @@ class BlockClock {
       const double host = runs_ahead() ? forward.host + backward.host + weights.host : 0;
       double compute = 0, travel = 0, lost = 0;
       for (const Counted& pass : passes[i]) {
-        compute += pass.compute.least;
+        compute += pass.compute.least + pass.ring.lost;
         travel += pass.travel.least;
         lost += pass.travel.lost;
       }
@@ -275,6 +276,7 @@ class BlockClock {
   struct Counted {
     PassTime compute;  // in a row
     TravelTime travel;
+    TravelTime ring;     // beside compute whatever the rest is
     double longest = 0;  // way through it
     double host = 0;
   };
@@ -296,7 +298,8 @@ class BlockClock {
     if (const auto* work = std::get_if<schedule::CollectiveWork>(&op.work)) {
       const TravelTime travels = time_of(*work);
       pass.host += as_ns(host_.collective);
-      pass.travel += travels;
+      const bool is_ring = has_ring_ && work->purpose == schedule::Purpose::ContextParallel;
+      (is_ring ? pass.ring : pass.travel) += travels;
       time = {travels.least, travels.about};
     } else {
       const models::OpCost cost = costs_.ops.model().price(op);
@@ -345,12 +348,17 @@ class BlockClock {
   [[nodiscard]] PassTime in_line(const Counted& pass) const {
     PassTime time = pass.compute;
     time += pass.travel;
+    if (has_ring_) {
+      time += {pass.ring.lost, pass.ring.lost};
+      time = {std::max(time.least, pass.longest), std::max(time.about, pass.longest)};
+    }
     return issued(time, pass);
   }
   [[nodiscard]] PassTime beside(const Counted& pass) const {
-    const double longest = std::max(pass.longest, pass.compute.least + pass.travel.lost);
+    const double lost = pass.travel.lost + pass.ring.lost;
+    const double longest = std::max(pass.longest, pass.compute.least + lost);
     return issued({longest, std::max(pass.longest, pass.compute.least) + pass.compute.about -
-                                pass.compute.least + pass.travel.lost},
+                                pass.compute.least + lost},
                   pass);
   }
 
@@ -358,7 +366,8 @@ class BlockClock {
   const models::Costs& costs_;
   models::HostModel host_;
   CollectiveClock& collectives_;
-  const jobs::GroupShapes& groups_;
+  jobs::GroupShapes groups_;
+  bool has_ring_;
   std::vector<char> is_weight_work_;
   schedule::IdTable<TensorId, At> made_;
   schedule::IdTable<TensorId, char> is_summed_{0};
@@ -563,7 +572,7 @@ std::shared_ptr<const Blocks> JobSketcher::Parts::blocks_of(const jobs::Job& job
     probe.zero = is_divided ? jobs::Zero::Parameters : jobs::Zero::Nothing;
     const schedule::Program program = jobs::program_of(probe);
     const std::vector<Block> found =
-        BlockClock(program, costs, collectives, jobs::group_shapes(job)).run(splits);
+        BlockClock(program, costs, collectives, job).run(splits);
     const jobs::BlockWeights held = jobs::block_weights(probe);
     Blocks made{.embedding = found.front(), .head = found.back(), .layers = {}};
     made.embedding.weights = held.embedding;

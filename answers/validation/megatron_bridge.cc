@@ -105,6 +105,7 @@ Row megatron_bridge_row(const TableRow& table, const std::vector<TableRow>& reci
   }
   job.precision.gradient = job.precision.reduce = schedule::DType::BF16;
   job.loss = jobs::Loss::Fused;
+  job.exchange = jobs::ContextExchange::Ring;
   job.async_tp = known.starts_with("llama3_") && layout.tp > 1 && precision != "NVFP4";
   follow(recipes, table, job);
   row.group = known + (is_lora ? " LoRA " : " ") + precision + " on " + std::to_string(gpus) +

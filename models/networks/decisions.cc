@@ -95,6 +95,7 @@ PolicyTerm data_parallel(const Job& job) {
 Decisions common_of(const Job& job) {
   Decisions decisions;
   if (job.layout.pp == 1) decisions.accumulation = merge_of(job);
+  if (has_ring(job)) decisions.collectives = schedule::OwnCollectives::Ring;
   if (job.async_tp && job.layout.tp > 1) decisions.collectives = schedule::OwnCollectives::Async;
   return decisions;
 }

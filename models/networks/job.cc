@@ -248,6 +248,11 @@ bool casts_gathered(const Job& job) {
          job.as != RunBy::Deepspeed;
 }
 
+bool has_ring(const Job& job) {
+  return job.layout.cp > 1 && job.exchange == ContextExchange::Ring && job.flash &&
+         !writes_scores(job) && job.model.attention.window == 0;
+}
+
 bool writes_scores(const Job& job) {
   return job.kernels == Kernels::Transformers && job.model.attention.sinks;
 }

@@ -233,6 +233,10 @@ double shards_of(const Job& job, bool of_experts);
 // Whether parameters are held in the type of their master copy only, and cast on their way into a gather, as FSDP2 does it.
 bool casts_gathered(const Job& job);
 
+// Whether keys and values go around piece by piece, beside attention to those that are there. It takes a fused kernel, whose sums of rows
+// join the pieces, and no window (Transformer Engine's and PyTorch's rings); otherwise they are gathered.
+bool has_ring(const Job& job);
+
 // Whether attention is in operators whatever `flash` says: transformers has no other for sinks unless somebody chose one.
 bool writes_scores(const Job& job);
 

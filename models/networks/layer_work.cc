@@ -576,9 +576,13 @@ class LayerWriter {
     layer_norm(divided_tokens());
     project();
     rotate();
-    if (layout_.cp > 1) exchange(name);
-    module("self_attn.attention");
-    inner_products();
+    if (has_ring(job_)) {
+      ring(name);
+    } else {
+      if (layout_.cp > 1) exchange(name);
+      module("self_attn.attention");
+      inner_products();
+    }
     module("self_attn.o_proj");
     product(tokens(), model_.width, heads() * value_dim(),
             {.has_bias = model_.attention.out_bias, .input = element()});
@@ -660,6 +664,13 @@ class LayerWriter {
 
   // Keys and values of the other ranks; the queries stay.
   void exchange(const std::string& name) {
+    exchange_by(name, Travel{.name = name + ".exchange",
+                             .over = Over::ContextParallel,
+                             .forward = Collective::AllGather,
+                             .backward = Collective::ReduceScatter,
+                             .out = {tokens() * layout_.cp, key_value_width()}});
+  }
+  void exchange_by(const std::string& name, Element way) {
     static const std::string kOut = "self_attn.o_proj";
     std::vector<ParameterShape> later;
     compute_.name = name + ".qkv";
@@ -670,13 +681,79 @@ class LayerWriter {
     std::erase_if(compute_.parameters,
                   [](const ParameterShape& parameter) { return parameter.module == kOut; });
     end();
-    chain_.emplace_back(Travel{.name = name + ".exchange",
-                               .over = Over::ContextParallel,
-                               .forward = Collective::AllGather,
-                               .backward = Collective::ReduceScatter,
-                               .out = {tokens() * layout_.cp, key_value_width()}});
+    chain_.push_back(std::move(way));
     begin(name, {tokens(), model_.width});
     compute_.parameters = std::move(later);
+  }
+
+  // Attention of a rank's queries to its own keys and values, then to those of each other rank: as many scores each, since a rank has a
+  // chunk of the front and its mirror image of the back. Where it is causal, attention to others is of all queries to half of the keys,
+  // or of half of the queries to all; the ranks of the first kind, which is slower, are waited for.
+  void ring(const std::string& name) {
+    const bool is_causal = model_.attention.causal;
+    const std::int64_t own = job_.batch.sequence / layout_.cp;
+    const std::int64_t seen = is_causal ? (own + 1) / 2 : own;
+    const std::int64_t brought = tokens() / (is_causal ? 2 : 1) * key_value_width();
+    Ring ring{.name = name + ".exchange",
+              .out = {tokens(), key_value_width()},
+              .result = {tokens(), heads() * value_dim()}};
+    for (std::int64_t i = 0; i < layout_.cp; ++i) {
+      const bool is_first = i == 0;
+      const Attended part{.tokens = seen, .causal = is_causal && is_first};
+      const std::int64_t moved = is_first ? tokens() * key_value_width() : brought;
+      ring.forward.push_back({attended(part, moved, false)});
+      // Backward begins with those that came last.
+      ring.backward.insert(ring.backward.begin(), {attended(part, moved, true)});
+    }
+    join(ring, brought);
+    std::vector<Kernel> last = std::move(ring.forward.back());
+    ring.forward.pop_back();
+    exchange_by(name, std::move(ring));
+    module("self_attn.attention");
+    compute_.forward = std::move(last);
+  }
+  struct Attended {
+    std::int64_t tokens = 1;  // by a query, in the mean
+    bool causal = false;
+  };
+  // One of cp equal parts of a layer's attention, in one kernel.
+  [[nodiscard]] Kernel attended(const Attended& part, std::int64_t keys_moved,
+                                bool is_backward) const {
+    const auto keys = static_cast<double>(key_dim()), values = static_cast<double>(value_dim());
+    const double pairs = 2 * static_cast<double>(tokens() * heads()) *
+                         seen_tokens(model_, layer_, job_.batch.sequence, true) /
+                         static_cast<double>(layout_.cp);
+    const std::int64_t moved =
+        (tokens() * heads() * (key_dim() + value_dim()) + keys_moved) * element();
+    MemoryWork work{.bytes = Bytes(moved * (is_backward ? 2 : 1) + 4 * tokens() * heads()),
+                    .flop = Flop(pairs * (is_backward ? 3 * keys + 2 * values : keys + values))};
+    work.attention = {.tokens = std::max<std::int64_t>(1, part.tokens),
+                      .head_dim = (key_dim() + value_dim()) / 2,
+                      .backward = is_backward,
+                      .causal = part.causal,
+                      .kernel = job_.attention};
+    return work;
+  }
+  // What joins the parts: keys and values side by side; each part's sums of rows to those before it (f32), and, behind all of them, its
+  // result to theirs; backward each part's gradients of queries, keys and values.
+  void join(Ring& ring, std::int64_t brought) const {
+    const std::int64_t e = element(), rows = tokens() * heads();
+    const auto add = [](std::vector<Kernel>& to, std::int64_t elements, std::int64_t bytes) {
+      to.push_back(memory(elements, {bytes}, 0));
+    };
+    ring.forward.front().insert(ring.forward.front().begin(),
+                                memory(tokens() * key_value_width(), {2 * e}, 0));
+    for (std::size_t i = 0; i < ring.forward.size(); ++i)
+      add(ring.forward[i], rows, i == 0 ? 8 : 12);
+    for (std::size_t i = 0; i < ring.forward.size(); ++i)
+      add(ring.forward.back(), rows, (i == 0 ? 2 : 3) * e * value_dim() + 8);
+    for (std::size_t i = 0; i < ring.backward.size(); ++i) {
+      const std::int64_t passes = i == 0 ? 2 : 3;
+      const bool is_own = i + 1 == ring.backward.size();
+      add(ring.backward[i], rows * key_dim(), passes * e);
+      for (int tensor = 0; tensor < 2; ++tensor)
+        add(ring.backward[i], (is_own ? tokens() * key_value_width() : brought) / 2, passes * e);
+    }
   }
 
   void inner_products() {

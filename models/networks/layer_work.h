@@ -3,6 +3,7 @@
 //   llama, tp=2, sp       gather over tp | attention | scatter over tp | gather | mlp | scatter
 //   experts, ep=4         ... | gate | all-to-all over ep | experts | all-to-all | combine
 //   cp=2                  qkv | gather keys and values over cp | attention
+//   cp=2, exchange=ring   qkv | keys and values to a neighbor, beside attention to one's own | attention to those that came
 //
 // Tokens T of a rank: mbs x seq / cp. Matrix products: forward m n k, gradient of the input m k n, of the weight
 // n k m. Attention: 2 T seen heads (key + value dim) FLOP forward, 2 T seen heads (3 key + 2 value dim) backward (its scores are computed
@@ -79,7 +80,17 @@ struct Travel {
   std::int64_t copies = 1;  // as in CollectiveWork
 };
 
-using Element = std::variant<Compute, Travel>;
+// Keys and values that go around the context-parallel ranks, a neighbor's at a time, beside attention to those that came before
+// (Transformer Engine's AttnFuncWithCPAndKVP2P). Forward cp - 1 times; the last that come are for the Compute behind it. Backward all go
+// around again, and behind the first attention their gradients, too: cp times, of which the first and the last carry one of both.
+struct Ring {
+  std::string name;
+  std::vector<std::int64_t> out = {};     // shape of a rank's keys and values
+  std::vector<std::int64_t> result = {};  // of what attention gives
+  std::vector<std::vector<schedule::Kernel>> forward = {}, backward = {};  // beside each exchange
+};
+
+using Element = std::variant<Compute, Travel, Ring>;
 
 // `all`: job_parameters(job). REQUIRES: complete(job).
 std::vector<Element> embedding_work(const Job& job, const std::vector<ParameterShape>& all);

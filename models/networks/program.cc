@@ -7,6 +7,7 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -40,6 +41,7 @@ struct Played {
   Element element;
   std::int32_t stage = 0;
   TensorId in = {}, out = {};
+  std::optional<TensorId> beside = std::nullopt;  // of a ring: what attention gave so far
   std::vector<TensorId> parameters = {};
   Recompute recompute = Recompute::None;  // its layer whole (Full), or by op
 };
@@ -156,7 +158,7 @@ class ProgramWriter {
           [&](const Compute& compute) {
             std::ranges::move(modules_of(compute), std::back_inserter(finer));
           },
-          [&](const Travel& travel) { finer.emplace_back(travel); });
+          [&](const auto& travel) { finer.emplace_back(travel); });
     }
     return finer;
   }
@@ -169,7 +171,8 @@ class ProgramWriter {
           .element = std::move(element), .stage = stage, .in = flowing_, .recompute = recompute};
       schedule::visit(
           played.element, [&](const Compute& compute) { play_compute(compute, played); },
-          [&](const Travel& travel) { play_travel(travel, played); });
+          [&](const Travel& travel) { play_travel(travel, played); },
+          [&](const Ring& ring) { go_around(ring, played, ".forward", Phase::Forward); });
       flowing_ = played.out;
       has_input_ = true;
       played_.push_back(std::move(played));
@@ -183,6 +186,7 @@ class ProgramWriter {
     }
     std::vector<TensorId> reads;
     if (has_input_) reads.push_back(played.in);
+    if (!played_.empty() && played_.back().beside) reads.push_back(*played_.back().beside);
     reads.insert(reads.end(), played.parameters.begin(), played.parameters.end());
     std::vector<Kernel> all = compute.on_gather;
     all.insert(all.end(), compute.forward.begin(), compute.forward.end());
@@ -199,6 +203,62 @@ class ProgramWriter {
     played.out = arrival(travel.name + ".out", travel);
     add_op(travel.name, Phase::Forward, played.stage,
            message(*travel.forward, travel, played.in, played.out), {played.in}, {played.out});
+  }
+
+  // An exchange with both neighbors of so many of a rank's tensors, at the pace of an all-gather's ring, which brings cp - 1.
+  [[nodiscard]] CollectiveWork exchange(TensorId one, std::int64_t count) const {
+    const std::int64_t cp = job_.layout.cp;
+    return {.kind = Collective::AllGather,
+            .group = groups_.context,
+            .bytes = Bytes(program_.tensor(one).bytes().count() * count * cp / (cp - 1)),
+            .purpose = Purpose::ContextParallel};
+  }
+
+  TensorId keys_and_values(const std::string& name, const Ring& ring) {
+    return add_tensor(name, TensorKind::Activation, job_.precision.product(),
+                      std::vector(ring.out));
+  }
+
+  // Forward, first or once more: each exchange beside attention to what came before.
+  void go_around(const Ring& ring, Played& played, const std::string& pass, Phase phase) {
+    TensorId here = played.in;
+    std::optional<TensorId> result;
+    for (std::size_t i = 0; i < ring.forward.size(); ++i) {
+      const std::string name = ring.name + "." + std::to_string(i);
+      const TensorId next = keys_and_values(name + pass + ".out", ring);
+      std::vector<TensorId> reads{here};
+      add_op(name + pass, phase, played.stage, exchange(next, 1), {here}, {next});
+      const TensorId joined = activation(name + pass + ".attention.out", ring.result);
+      if (result) reads.push_back(*result);
+      add_op(name + pass + ".attention", phase, played.stage, kernels(ring.forward[i]),
+             std::move(reads), {joined});
+      result = joined;
+      here = next;
+    }
+    played.out = here;
+    played.beside = result;
+  }
+
+  // Backward: keys and values once more, and behind the first attention their gradients, all the way home.
+  void go_around_back(const Ring& ring, const Played& played) {
+    const std::size_t last = ring.backward.size() - 1;
+    const TensorId arriving = flowing_;
+    TensorId here = played.out;
+    for (std::size_t i = 0; i <= last; ++i) {
+      const std::string name = ring.name + "." + std::to_string(i) + ".backward";
+      const TensorId next = keys_and_values(name + ".out", ring);
+      const TensorId gradient = like(name + ".attention.out", played.in);
+      std::vector<TensorId> sent{here}, reads{arriving, here};
+      if (i == 0) sent.push_back(arriving);
+      if (beside_grad_) sent.push_back(*beside_grad_), reads.push_back(*beside_grad_);
+      add_op(name, Phase::Backward, played.stage, exchange(next, i == 0 || i == last ? 1 : 2),
+             std::move(sent), {next});
+      add_op(name + ".attention", Phase::Backward, played.stage, kernels(ring.backward[i]),
+             std::move(reads), {gradient});
+      beside_grad_ = gradient;
+      here = next;
+    }
+    flowing_ = here;
   }
 
   // A tied embedding in another stage is a tensor of its own.
@@ -232,6 +292,8 @@ class ProgramWriter {
       const Played& played = played_[i];
       if (const auto* travel = std::get_if<Travel>(&played.element)) {
         undo_travel(*travel, played);
+      } else if (const auto* ring = std::get_if<Ring>(&played.element)) {
+        go_around_back(*ring, played);
       } else {
         i = undo_compute(i);
       }
@@ -274,6 +336,7 @@ class ProgramWriter {
             }
             std::vector<TensorId> reads = inputs();
             flowing = activation(compute.name + ".again", compute.out);
+            if (i > first && played_[i - 1].beside) reads.push_back(*played_[i - 1].beside);
             reads.insert(reads.end(), played.parameters.begin(), played.parameters.end());
             add_op(compute.name + ".recompute", Phase::Backward, played.stage,
                    kernels(std::move(again)), std::move(reads), {flowing})
@@ -296,6 +359,10 @@ class ProgramWriter {
             add_op(travel.name + ".recompute", Phase::Backward, played.stage,
                    message(*travel.forward, travel, flowing, out), std::move(reads), {out});
             flowing = out;
+          },
+          [&](const Ring& ring) {
+            if (is_whole) go_around(ring, played, ".recompute", Phase::Backward);
+            flowing = played.out;
           });
       played.out = flowing;
     }
@@ -333,6 +400,8 @@ class ProgramWriter {
     if (is_first && before != nullptr && before->again_for_weights) input = gather_again(at - 1);
     std::vector<TensorId> reads{arriving};
     if (at > 0) reads.push_back(input);
+    if (at > 0 && played_[at - 1].beside) reads.push_back(*played_[at - 1].beside);
+    if (beside_grad_) reads.push_back(*std::exchange(beside_grad_, std::nullopt));
     if (compute.backward_reads)
       reads.insert(reads.end(), played.parameters.begin(), played.parameters.end());
     std::vector<Kernel> gathering;
@@ -445,6 +514,7 @@ class ProgramWriter {
   std::vector<Played> played_;
   TensorId flowing_;  // the activation, then the gradient, that the next element takes
   bool has_input_ = false;
+  std::optional<TensorId> beside_grad_;  // of a ring: what attention's backward gave so far
   std::map<std::pair<std::string, std::int32_t>, TensorId> parameters_;  // by name and role
   std::map<TensorId, bool> is_expert_, is_trained_;
   std::size_t first_trained_ = 0;  // of played_
@@ -527,8 +597,10 @@ std::vector<std::string> notes_on(const Job& job) {
   if (job.precision.autocast == Autocast::F16)
     notes.emplace_back(
         "autocast=f16: what scales gradients and looks for infinite ones is left out");
-  if (job.layout.cp > 1 && job.exchange == ContextExchange::Ring) {
-    notes.emplace_back("exchange=ring: counted as a gather of keys and values before attention");
+  if (job.layout.cp > 1 && job.exchange == ContextExchange::Ring && !has_ring(job)) {
+    notes.emplace_back(
+        "exchange=ring: with windows or without a fused kernel counted as a gather of keys and "
+        "values before attention");
   }
   note_kernels(job, notes);
   if (job.model.experts && job.model.experts->shared_inner > 0 && job.layout.tp > 1) {

@@ -5,6 +5,7 @@
 //     forward   layers.0.self_attn.gather    all-gather over tp      layers.0.self_attn.qkv     kernels
 //     forward   layers.0.self_attn.exchange  all-gather over cp      layers.0.self_attn         kernels
 //     ...
+//   With exchange=ring cp - 1 exchanges .exchange.0 and .exchange.0.forward.attention beside each, then layers.0.self_attn.
 //   owes ...weight.grad: average over dp (4 ranks: replicas and context-parallel ranks)
 //
 // Groups: tp, cp, ep; dp (over which dense gradients are summed) and edp (those of experts); with dp and

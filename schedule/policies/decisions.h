@@ -135,10 +135,10 @@ struct Gathers {
   friend bool operator==(const Gathers&, const Gathers&) = default;
 };
 
-// Where the Program's own collectives run: where they stand, on the compute stream, or as soon as they
-// can on streams of their own.
-enum class OwnCollectives { Inline, Async };
-constexpr auto words_of(OwnCollectives) { return words("inline", "async"); }
+// Where the Program's own collectives run: where they stand, on the compute stream; those over context-parallel ranks, or all, as soon as
+// they can on streams of their own.
+enum class OwnCollectives { Inline, Ring, Async };
+constexpr auto words_of(OwnCollectives) { return words("inline", "ring", "async"); }
 
 // Where the buckets that make no whole batch are launched: after backward, as their source does, or
 // together as soon as the last gradient is ready.

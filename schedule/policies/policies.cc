@@ -92,7 +92,8 @@ void launch_after_micro_steps(Schedule& schedule) {
 // The Program's collectives of forward and backward, as soon as each can, on a stream per process group
 // behind those of the buckets. Sends stay: a pipeline places its own.
 void place_own(const Program& program, const Policy& policy, Schedule& schedule) {
-  if (policy.decisions.collectives != OwnCollectives::Async) return;
+  const OwnCollectives which = policy.decisions.collectives.value_or(OwnCollectives::Inline);
+  if (which == OwnCollectives::Inline) return;
   std::int32_t next = 0;
   const auto behind = [&](const Placement& placement) {
     const auto* comm = std::get_if<CommStream>(&placement.stream);
@@ -104,6 +105,7 @@ void place_own(const Program& program, const Policy& policy, Schedule& schedule)
   for (const Op& op : program.ops) {
     const auto* work = std::get_if<CollectiveWork>(&op.work);
     if (work == nullptr || work->kind == Collective::SendRecv) continue;
+    if (which == OwnCollectives::Ring && work->purpose != Purpose::ContextParallel) continue;
     if (!is_repeated(op)) continue;
     const auto [stream, fresh] = streams.try_emplace(work->group, next);
     if (fresh) ++next;

@@ -173,7 +173,10 @@ INSTANTIATE_TEST_SUITE_P(
         "llama3_8b:pp=2,dp=2,gbs=8,zero=1,grads=bf16,reduce=bf16",
         "llama3_8b:dp_shard=4,grads=bf16,reduce=bf16", "llama3_8b:dp=4,gbs=16,recompute=full",
         "llama3_8b:dp_shard=4,recompute=op", "llama3_8b:tp=4,dp=2,recompute=op,flash=no",
-        "llama3_8b:cp=2,dp=2,recompute=op,kernels=eager", "mixtral_8x7b:ep=4,dp=4,recompute=op",
+        "llama3_8b:cp=2,dp=2,recompute=op,kernels=eager", "llama3_8b:cp=4,dp=2,exchange=ring",
+        "llama3_8b:tp=2,cp=2,dp=2,gbs=8,exchange=ring,async_tp=yes,recompute=full,as=megatron",
+        "llama3_8b:cp=2,pp=2,vp=2,schedule=zbv,dp=2,gbs=8,exchange=ring",
+        "qwen3_0.6b:cp=4,dp_shard=2,gbs=4,exchange=ring,recompute=op,lora=8", "mixtral_8x7b:ep=4,dp=4,recompute=op",
         "llama3_8b:pp=2,vp=2,schedule=zbv,tp=2,dp=2,gbs=8,recompute=op,lora=16",
         "llama3_8b:tp=4,dp=2,recompute=full,recompute_layers=4", "mixtral_8x7b:ep=4,dp=4",
         "gpt_oss_20b:ep=8,tp=2,dp=4", "deepseek_v3:ep=8,dp=8,tp=1", "vit_b16:dp=8,mbs=32",
@@ -224,6 +227,63 @@ TEST(JobProgramTest, SequenceParallelLayersGatherAndScatter) {
   const auto backward = messages(program, Phase::Backward);
   // Each gather is repeated for the gradients of weights.
   EXPECT_EQ(backward.at({Purpose::TensorParallel, Collective::AllGather}), 2 * (2 * 32 + 1));
+}
+
+// Of a layer: 2,048 tokens of a rank x 4 heads x 256 keys and values of bf16 are 4 MiB, forward to the neighbor three times; backward
+// they go three times, their gradients behind them, three times. An all-gather of 4 / 3 of it moves as much over each link.
+TEST(JobProgramTest, ARingSendsKeysAndValuesAndBackwardTheirGradients) {
+  const auto sent = [](const std::string& text) {
+    std::map<Phase, std::vector<std::int64_t>> bytes;
+    for (const schedule::Op& op : program_of(shortened(text)).ops) {
+      const auto* work = std::get_if<CollectiveWork>(&op.work);
+      if (work == nullptr || work->purpose != Purpose::ContextParallel) continue;
+      if (op.name.starts_with("model.layers.1.")) bytes[op.phase].push_back(work->bytes.count());
+    }
+    return bytes;
+  };
+  const std::string job = "llama3_8b:tp=2,cp=4,seq=8192,as=megatron";
+  const std::int64_t piece = (std::int64_t{4} << 20) * 4 / 3;
+  auto ring = sent(job + ",exchange=ring");
+  EXPECT_EQ(ring[Phase::Forward], std::vector<std::int64_t>(3, piece));
+  const std::int64_t both = (std::int64_t{8} << 20) * 4 / 3;
+  EXPECT_EQ(ring[Phase::Backward], (std::vector<std::int64_t>{piece, both, both, piece}));
+  auto gather = sent(job);
+  EXPECT_EQ(gather[Phase::Forward], std::vector<std::int64_t>{std::int64_t{16} << 20});
+  // Those of windows are gathered: nobody's ring has them.
+  auto windowed = sent("gpt_oss_20b:cp=4,seq=8192,exchange=ring");
+  EXPECT_EQ(windowed[Phase::Forward].size(), 1U);
+}
+
+// Of each of the four pieces, both ways: the first is causal, and the four are as many FLOP as all of it.
+TEST(JobProgramTest, ARingsPiecesOfAttentionAreAllOfIt) {
+  const auto attention = [](const std::string& text) {
+    std::map<bool, std::vector<schedule::MemoryWork>> found;
+    for (const schedule::Op& op : program_of(shortened(text)).ops) {
+      if (!op.name.starts_with("model.layers.1.")) continue;
+      for (const schedule::Kernel& kernel : schedule::kernels_of(op.work)) {
+        const auto* memory = std::get_if<schedule::MemoryWork>(&kernel);
+        if (memory != nullptr && memory->attention)
+          found[memory->attention->backward].push_back(*memory);
+      }
+    }
+    return found;
+  };
+  const std::string job = "llama3_8b:cp=4,seq=8192";
+  auto whole = attention(job), pieces = attention(job + ",exchange=ring");
+  for (const bool backward : {false, true}) {
+    ASSERT_EQ(whole[backward].size(), 1U);
+    ASSERT_EQ(pieces[backward].size(), 4U);
+    double flop = 0;
+    std::vector<bool> causal;
+    for (const schedule::MemoryWork& piece : pieces[backward]) {
+      flop += piece.flop.count();
+      causal.push_back(piece.attention->causal);
+      EXPECT_EQ(piece.attention->tokens, 1024);
+    }
+    EXPECT_DOUBLE_EQ(flop, whole[backward].front().flop.count());
+    EXPECT_EQ(causal, backward ? (std::vector<bool>{false, false, false, true})
+                               : (std::vector<bool>{true, false, false, false}));
+  }
 }
 
 TEST(JobProgramTest, WithoutSequenceParallelismSumsTravelWhole) {
