@@ -27,7 +27,7 @@ std::vector<std::string> changes_between(const jobs::Job& from, const jobs::Job&
       {"schedule", "vp", "layers"},
       {"recompute", "recompute_layers", "recompute_modules"},
       {"ep", "etp"},
-      {"zero", "reshard", "prefetch", "overlap_grads", "overlap_params"}};
+      {"zero", "reshard", "prefetch", "overlap_grads", "overlap_params", "sync_each"}};
   std::map<std::size_t, std::string> parts;
   std::size_t alone = kTogether.size();
   for (const jobs::Difference& one : jobs::differences(from, to)) {

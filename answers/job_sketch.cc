@@ -238,7 +238,7 @@ class BlockClock {
     for (std::size_t i = 0; i < program_.ops.size(); ++i) {
       const schedule::Op& op = program_.ops[i];
       const auto stage = static_cast<std::size_t>(op.stage);
-      for (const TensorId tensor : op.writes) blocks[stage].sum += sum_of(tensor);
+      for (const TensorId tensor : op.writes) blocks[stage].sum += sum_of(op, tensor);
       if (op.phase == schedule::Phase::Optimizer) {
         blocks[stage].update += as_ns(costs_.ops.model().price(op).by_class.front());
       } else if (schedule::is_repeated(op)) {
@@ -322,9 +322,9 @@ class BlockClock {
   }
 
   // As a pipeline and an accumulation add a gradient to the sum of those before it (schedule/lower/rewrite/merge.h), once a gradient.
-  [[nodiscard]] double sum_of(TensorId id) {
+  [[nodiscard]] double sum_of(const schedule::Op& writer, TensorId id) {
     const schedule::Tensor& tensor = program_.tensor(id);
-    if (tensor.kind != schedule::TensorKind::Gradient ||
+    if (tensor.kind != schedule::TensorKind::Gradient || schedule::adds_to_sum(writer, tensor) ||
         std::exchange(is_summed_[id], char{1}) != 0)
       return 0;
     const schedule::Op op{
@@ -375,8 +375,8 @@ class BlockClock {
 
 // With what it gathers and reduces beside it, and the copies of that, which take their part of compute.
 BlockTime beside_gathers(BlockTime block, const Divided& divided, const jobs::Job& job) {
-  const bool is_each = job.layout.pp == 1;  // reductions: of each micro-batch
-  const bool is_gathered = is_each || job.reshard;
+  const bool is_each = job.layout.pp == 1 && job.sync_each;  // reductions: of each micro-batch
+  const bool is_gathered = job.layout.pp == 1 || job.reshard;
   const auto beside = [&](PassTime& pass, const TravelTime& travels, double copied) {
     pass.about = std::max(pass.about + copied + travels.lost, travels.about);
     pass.least += copied;
@@ -571,8 +571,7 @@ std::shared_ptr<const Blocks> JobSketcher::Parts::blocks_of(const jobs::Job& job
     probe.recompute_layers = 0;
     probe.zero = is_divided ? jobs::Zero::Parameters : jobs::Zero::Nothing;
     const schedule::Program program = jobs::program_of(probe);
-    const std::vector<Block> found =
-        BlockClock(program, costs, collectives, job).run(splits);
+    const std::vector<Block> found = BlockClock(program, costs, collectives, job).run(splits);
     const jobs::BlockWeights held = jobs::block_weights(probe);
     Blocks made{.embedding = found.front(), .head = found.back(), .layers = {}};
     made.embedding.weights = held.embedding;
@@ -676,7 +675,7 @@ double JobSketcher::Parts::beside_update(const jobs::Job& job, const jobs::Group
   const auto reduce = bucketed(Collective::ReduceScatter, size);
   const auto gather = bucketed(Collective::AllGather, size_of_element(job.precision.compute));
   // Of sums that are divided each micro-batch pays.
-  const bool is_each = job.zero == jobs::Zero::Gradients && job.layout.pp == 1;
+  const bool is_each = job.zero == jobs::Zero::Gradients && job.layout.pp == 1 && job.sync_each;
   const double times = is_each ? static_cast<double>(job.micro_batches()) : 1;
   return times * exposed(reduce, job.overlap_gradients, backward) +
          exposed(gather, job.overlap_parameters, role.forward.about / chunks);
@@ -757,7 +756,7 @@ Assembled JobSketcher::Parts::assembled(const jobs::Job& job, const jobs::GroupS
                              .send = send(job),
                              .most_lost = collectives.most_lost()}};
   // Sums of shards, where each micro-batch is reduced.
-  const bool is_shard_summed = l.pp == 1 && job.zero >= jobs::Zero::Gradients;
+  const bool is_shard_summed = l.pp == 1 && job.zero >= jobs::Zero::Gradients && job.sync_each;
   const double count = all.pipeline.count();
   const double of_shards =
       (count - 1) / count / (is_shard_summed ? jobs::shards_of(job, false) : 1);

@@ -81,6 +81,20 @@ std::int64_t Tensor::numel() const {
 
 Bytes Tensor::bytes() const { return element_size(dtype) * numel(); }
 
+Bytes adding(const GemmWork& gemm, DType dtype) {
+  if (gemm.adds == 0) return Bytes(0);
+  const std::int64_t more = 2 * gemm.adds - element_size(dtype).count();
+  return Bytes(gemm.count * gemm.m * gemm.n * std::max<std::int64_t>(0, more));
+}
+
+bool adds_to_sum(const Op& writer, const Tensor& gradient) {
+  if (gradient.shape.size() < 2) return false;  // of a norm: no product's
+  return std::ranges::any_of(kernels_of(writer.work), [](const Kernel& kernel) {
+    const auto* gemm = std::get_if<GemmWork>(&kernel);
+    return gemm != nullptr && gemm->adds > 0;
+  });
+}
+
 std::vector<Kernel> kernels_of(const Work& work) {
   return std::visit(Visitor{[](const GemmWork& gemm) { return std::vector<Kernel>{gemm}; },
                             [](const MemoryWork& memory) { return std::vector<Kernel>{memory}; },

@@ -123,6 +123,8 @@ struct GemmWork {
   // Kernels that make an operand narrow, of each product where they are separate: the host launches them, and their time
   // is in that of a narrow product (models/rates).
   std::int64_t casts = 0;
+  // Bytes of an element of the sum that it adds to, which it reads and writes in place of a result of the op's type. 0: it has a result.
+  std::int64_t adds = 0;
   std::optional<Convolution> convolution = {};
   friend bool operator==(const GemmWork&, const GemmWork&) = default;
 };
@@ -243,6 +245,9 @@ using Work = std::variant<GemmWork, MemoryWork, TimedWork, CollectiveWork, Kerne
 // How many kernels a host launches for it.
 std::int64_t launches(const Work& work);
 
+// Bytes that its sum moves beside those of a product that has a result of this type.
+Bytes adding(const GemmWork& gemm, DType dtype);
+
 // The kernels of work that computes, in order; none of timed work and of a message.
 std::vector<Kernel> kernels_of(const Work& work);
 
@@ -323,6 +328,9 @@ struct Op {
 
   friend bool operator==(const Op&, const Op&) = default;
 };
+
+// Whether products of the op add this gradient to its sum themselves.
+bool adds_to_sum(const Op& writer, const Tensor& gradient);
 
 // Whether it runs in every micro-step: ops of forward and backward do, but for the sums of the gradients of
 // tied weights, which stand behind the last micro-step.

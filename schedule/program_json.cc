@@ -112,6 +112,8 @@ constexpr auto kGemmFields = fields<GemmWork>(
              "each product is a kernel of its own; absent: one kernel for all"),
     optional("casts", &GemmWork::casts, as_integer(0, 64),
              "kernels that make an operand narrow, which the host launches; absent: 0"),
+    optional("adds", &GemmWork::adds, as_integer(0, 8),
+             "bytes of an element of the sum that it adds to; absent: it has a result"),
     optional("convolution", &GemmWork::convolution, as_object(kConvolutionFields),
              "the product is the one that a convolution implies"),
     check([](const JsonObject& object, const GemmWork& work, const ProgramReading& reading) {

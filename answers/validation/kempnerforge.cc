@@ -3,7 +3,8 @@
 // benchmarks/mfu_scaling/mfu_scaling.md of KempnerInstitute/KempnerForge at 5666d0d (2026-04-05): Llama 3's architecture with its
 // vocabulary, samples of 4,096 tokens, weights and moments in bf16 (parallel.py: the model is moved to it), reductions in f32, every layer
 // computed again, fused AdamW, compiled where `options` say so, PyTorch's own choice of an attention kernel. Between micro-batches it does not
-// reduce (training/grad.py), which no job says: ours reduces after each. Its whole gradients in between are in its peaks, so memory is not judged.
+// reduce (training/grad.py). With tensor parallelism each rank has all logits and their loss (tensor_parallel.py), which no job says, so
+// memory_gib (metrics/memory.py: torch.cuda.max_memory_allocated) is not judged.
 //
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
@@ -44,6 +45,7 @@ Row kempnerforge_row(const TableRow& table) {
                .global = micro * table.count("accumulation") * job.layout.dp_shard};
   job.precision = {.gradient = schedule::DType::BF16, .master_bytes = 0, .state_bytes = 4};
   job.zero = job.layout.dp_shard > 1 ? jobs::Zero::Parameters : jobs::Zero::Nothing;
+  job.sync_each = false;
   job.recompute = jobs::Recompute::Full;
   job.kernels = table.text("options") == "compile" ? jobs::Kernels::Fused : jobs::Kernels::Eager;
   row.step = from_us(1e6 * static_cast<double>(job.tokens()) / table.number("tokens_per_s"));

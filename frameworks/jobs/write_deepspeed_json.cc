@@ -150,6 +150,7 @@ JobWriter deepspeed_writer() {
                      {"master", "the master weights are f32, or of the type of compute with ZeRO"},
                      {"states", "optimizer states are f32, or bf16 with bf16 master weights"},
                      {"reshard", "ZeRO frees parameters layer by layer"},
+                     {"sync_each", "stages 2 and 3 reduce after each micro-batch"},
                      {"bucket", "without ZeRO it has no option; reduce_bucket_size is in elements"},
                      {"overlap_grads", "without ZeRO gradients are reduced after backward"},
                      {"overlap_params", "stages 1 and 2 gather parameters after the update"}},

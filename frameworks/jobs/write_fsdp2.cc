@@ -169,6 +169,7 @@ JobWriter fsdp2_writer() {
           .unsaid = {{"recompute_modules", "layers are computed again whole, or not"},
                      {"scaling", "narrow products are the model's code"},
                      {"prefetch", "FSDP2 gathers the next layer by itself"},
+                     {"sync_each", "set_requires_gradient_sync is the training loop's"},
                      {"grads", "gradients are kept in the type in which the model is made"},
                      {"master", "parameters are held in one type, without a copy"}},
           .write = write_fsdp2,

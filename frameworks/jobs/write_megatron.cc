@@ -457,6 +457,7 @@ JobWriter megatron_writer() {
                  {"lora", "adapters are Megatron-Bridge's, which is started from Python"},
                  {"lora_on", "adapters are Megatron-Bridge's, which is started from Python"},
                  {"reshard", "Megatron-FSDP frees parameters after forward"},
+                 {"sync_each", "what is divided is reduced after each micro-batch"},
                  {"prefetch", "Megatron-FSDP gathers the next layer by itself"},
                  {"bucket", "--ddp-bucket-size is in elements"},
                  {"overlap_grads", "a rank that is alone has nothing to reduce"},

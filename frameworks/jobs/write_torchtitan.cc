@@ -261,6 +261,7 @@ JobWriter torchtitan_writer() {
                      {"zero", "one replica is not sharded"},
                      {"prefetch", "FSDP2 gathers the next layer by itself (--to fsdp2 has lists)"},
                      {"reshard", "without FSDP nothing is gathered"},
+                     {"sync_each", "it reduces after each micro-batch"},
                      {"bucket", "DDP's buckets are 100 MiB, FSDP2's are layers"},
                      {"overlap_grads", "gradients are reduced beside backward"},
                      {"overlap_params", "parameters are gathered beside compute"},

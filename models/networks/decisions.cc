@@ -83,10 +83,10 @@ PolicyTerm data_parallel(const Job& job) {
   if (job.zero == Zero::Nothing) return replicated(job);
   PolicyTerm term = job.zero == Zero::Parameters ? gathered(job) : sharded(job);
   // Whose gradients are divided has no room for whole sums, so every micro-batch reduces into the
-  // shard; in a pipeline frameworks reduce in the last.
+  // shard, unless the job says otherwise; in a pipeline frameworks reduce in the last.
   if (job.zero >= Zero::Gradients && job.layout.pp == 1 && job.micro_batches() > 1) {
     term.decisions.accumulation = merge_of(job);
-    term.decisions.accumulation->sync = schedule::SyncPoint::EveryMicroStep;
+    if (job.sync_each) term.decisions.accumulation->sync = schedule::SyncPoint::EveryMicroStep;
   }
   return term;
 }

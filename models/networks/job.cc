@@ -248,6 +248,10 @@ bool casts_gathered(const Job& job) {
          job.as != RunBy::Deepspeed;
 }
 
+bool adds_to_sums(const Job& job) {
+  return job.as == RunBy::Megatron && job.zero < Zero::Gradients;
+}
+
 bool has_ring(const Job& job) {
   return job.layout.cp > 1 && job.exchange == ContextExchange::Ring && job.flash &&
          !writes_scores(job) && job.model.attention.window == 0;
@@ -293,6 +297,8 @@ Job in_effect(Job job) {
     job.recompute_layers = 0;
   }
   if (job.recompute != Recompute::Selective) job.recompute_modules = 0;
+  if (job.zero < Zero::Gradients || l.pp > 1 || job.micro_batches() == 1)
+    job.sync_each = plain.sync_each;
   if (!is_divided) {
     job.reshard = plain.reshard;
     job.prefetch = plain.prefetch;

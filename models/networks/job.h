@@ -191,6 +191,8 @@ struct Job {
   std::int64_t prefetch = 1;  // blocks gathered ahead, with Zero::Parameters
   std::optional<std::int64_t> bucket_bytes = std::nullopt;  // of gradients; absent: the framework's
   bool overlap_gradients = true, overlap_parameters = true;
+  bool sync_each =
+      true;  // Zero 2, 3 without a pipeline: reduces after each micro-batch, else whole sums after the last
   bool async_tp = false;  // tensor-parallel collectives beside products that do not need them
   ContextExchange exchange = ContextExchange::AllGather;
   Dispatch dispatch = Dispatch::AllToAll;
@@ -232,6 +234,10 @@ bool has_copies(const Job& job);
 double shards_of(const Job& job, bool of_experts);
 // Whether parameters are held in the type of their master copy only, and cast on their way into a gather, as FSDP2 does it.
 bool casts_gathered(const Job& job);
+
+// Whether products of weights' gradients add to the sums over micro-batches (Megatron's gradient_accumulation_fusion, which is on by itself);
+// what is reduced after each micro-batch has no such sums.
+bool adds_to_sums(const Job& job);
 
 // Whether keys and values go around piece by piece, beside attention to those that are there. It takes a fused kernel, whose sums of rows
 // join the pieces, and no window (Transformer Engine's and PyTorch's rings); otherwise they are gathered.

@@ -198,7 +198,10 @@ class LayerWriter {
     compute_.forward.emplace_back(y);
     compute_.backward_input.emplace_back(like_it(y.m, y.k, y.n));
     std::get<GemmWork>(compute_.backward_input.back()).casts = y.casts;  // of the gradient, once
-    if (trained) compute_.backward_weight.emplace_back(like_it(y.n, y.k, y.m));
+    if (!trained) return;
+    GemmWork gradient = like_it(y.n, y.k, y.m);
+    if (adds_to_sums(job_)) gradient.adds = schedule::element_size(job_.precision.reduce).count();
+    compute_.backward_weight.emplace_back(gradient);
   }
   // Of autocast: what y multiplies is cast, each weight once a forward, and so are their gradients. What a fused kernel gives is cast by it.
   void cast(const GemmWork& y, bool trained, std::int64_t input) {
@@ -1087,6 +1090,8 @@ schedule::Work update_work(const Job& job, const std::vector<std::int64_t>& shap
   std::int64_t elements = 1;
   for (const std::int64_t extent : shape) elements *= extent;
   const std::int64_t gradient = schedule::element_size(job.precision.gradient).count();
+  // Megatron's --clip-grad, 1.0 by itself: a norm reads gradients, a factor goes over them.
+  const std::int64_t clipped = job.as == RunBy::Megatron ? 3 * gradient : 0;
   const std::int64_t parameter = schedule::element_size(job.precision.compute).count();
   const std::int64_t kept = job.precision.master_bytes + job.precision.state_bytes;
   const std::int64_t written = casts_gathered(job) ? 0 : parameter;
@@ -1116,7 +1121,7 @@ schedule::Work update_work(const Job& job, const std::vector<std::int64_t>& shap
     for (const std::int64_t count : passes) kernels.emplace_back(over(count));
     return schedule::KernelsWork{std::move(kernels)};
   }
-  return MemoryWork{.bytes = Bytes(elements * (gradient + 2 * kept + written + read)),
+  return MemoryWork{.bytes = Bytes(elements * (gradient + clipped + 2 * kept + written + read)),
                     .flop = Flop(flop),
                     .access = Access::Updated};
 }

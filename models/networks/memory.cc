@@ -190,8 +190,8 @@ class Counter {
   }
 
   Bytes sums_of(const Held& held) const {
-    const bool is_whole = rules_.whole_sums && job_.zero >= Zero::Gradients && stages_.size() > 1 &&
-                          job_.micro_batches() > 1;
+    const bool is_last = stages_.size() > 1 ? rules_.whole_sums : !job_.sync_each;
+    const bool is_whole = is_last && job_.zero >= Zero::Gradients && job_.micro_batches() > 1;
     return is_whole ? rounded(held.all() * size_of(job_.precision.reduce))
                     : part(held, size_of(job_.precision.gradient), Zero::Gradients);
   }

@@ -239,6 +239,7 @@ const std::vector<Key>& keys() {
       bucket_key(),
       flag("overlap_grads", DOVETAIL_FIELD(overlap_gradients)),
       flag("overlap_params", DOVETAIL_FIELD(overlap_parameters)),
+      flag("sync_each", DOVETAIL_FIELD(sync_each)),
       flag("async_tp", DOVETAIL_FIELD(async_tp)),
       word("exchange", DOVETAIL_FIELD(exchange)),
       word("dispatch", DOVETAIL_FIELD(dispatch)),

@@ -3,7 +3,7 @@
 //   llama3_70b:tp=8,pp=4,dp=2,seq=8192,mbs=1,gbs=64,recompute=selective
 //
 // Keys: dp dp_shard tp sp cp ep etp pp vp schedule, seq mbs gbs, autocast dtype optimizer grads reduce products master states,
-// recompute recompute_layers, lora lora_on, zero reshard prefetch bucket overlap_grads overlap_params async_tp
+// recompute recompute_layers, lora lora_on, zero reshard prefetch bucket overlap_grads overlap_params sync_each async_tp
 // exchange imbalance flash attention kernels wrap as. What each means stands at its field in job.h.
 // optimizer= says states=, too, and autocast= says dtype=, grads=, reduce=f32 and master=0, unless they are given, wherever they stand.
 //

@@ -154,9 +154,12 @@ std::optional<Duration> Roofline::measured_product(const schedule::Op& op,
 Duration OpModel::roofline_time(const schedule::Op& op) const {
   const auto* gemm = std::get_if<schedule::GemmWork>(&op.work);
   const auto operands = gemm == nullptr ? schedule::Operands::Own : gemm->operands;
+  Duration adding{};
   if (gemm != nullptr) {
+    if (gemm->adds > 0)
+      adding = from_us(1e6 * seconds_to_move(*compute, schedule::adding(*gemm, op.dtype)));
     const std::optional<Duration> known = compute->measured_product(op, *gemm);
-    if (known) return *known + compute->kernel_overhead;
+    if (known) return *known + adding + compute->kernel_overhead;
   }
   const std::optional<FlopPerSecond> peak = compute->peak(op.dtype, operands);
   if (gemm != nullptr && !peak) {
@@ -181,7 +184,8 @@ Duration OpModel::roofline_time(const schedule::Op& op) const {
                               compute->products_stretch)) +
            compute->kernel_overhead;
   }
-  return std::max(compute->moving_time(op), from_us(computing * 1e6)) + compute->kernel_overhead;
+  return std::max(compute->moving_time(op), from_us(computing * 1e6)) + adding +
+         compute->kernel_overhead;
 }
 
 // By kernels and passes.

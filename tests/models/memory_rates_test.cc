@@ -68,6 +68,25 @@ TEST(MemoryRatesTest, AWidenedPassOfAMachineTakesItsShareOfTheNominalRate) {
   EXPECT_NEAR(us(Access::Widened), 2 + 1000 / 0.585, 0.1);
 }
 
+// A sum of f32 is read and written, 4 B each, in place of a result of 2 B: 6 B for each of 4,096 x 8,192.
+TEST(ProductRatesTest, AProductThatAddsToASumMovesIt) {
+  const Cluster cluster = load_cluster("h100x8", DOVETAIL_SOURCE_DIR "/models/clusters");
+  OpModel model{.machine = "h100x8", .compute = cluster.compute};
+  schedule::Op op;
+  op.dtype = DType::BF16;
+  const auto us = [&](std::int64_t adds, schedule::Operands operands) {
+    op.work = schedule::GemmWork{
+        .m = 4096, .n = 8192, .k = 4096, .count = 2, .operands = operands, .adds = adds};
+    return to_us(model.price(op).by_class.front());
+  };
+  for (const auto operands : {schedule::Operands::Own, schedule::Operands::Fp8}) {
+    const double moved = 1e6 * seconds_to_move(*cluster.compute, Bytes(2 * 4096 * 8192 * 6));
+    EXPECT_NEAR(us(4, operands) - us(0, operands), moved, 0.01);
+  }
+  EXPECT_EQ(schedule::adding({.m = 4, .n = 8, .k = 2, .adds = 2}, DType::BF16), Bytes(64));
+  EXPECT_EQ(schedule::adding({.m = 4, .n = 8, .k = 2}, DType::BF16), Bytes(0));
+}
+
 TEST(ProductRatesTest, WhichSideIsNoMultipleOfSixteenBytesDecides) {
   const auto rates = product_rates("h100");
   const auto tera = [&](std::int64_t m, std::int64_t n, std::int64_t k, ProductType type) {

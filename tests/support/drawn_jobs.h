@@ -79,6 +79,7 @@ inline const std::vector<Drawn> kAnyKey = {
     {"overlap_grads", {"yes", "no"}},
     {"overlap_params", {"yes", "no"}},
     {"async_tp", {"no", "yes"}},
+    {"sync_each", {"yes", "no"}},
     {"exchange", {"all-gather", "ring"}},
     {"imbalance", {"1", "1.25"}},
     {"flash", {"yes", "no"}},

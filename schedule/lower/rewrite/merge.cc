@@ -215,6 +215,10 @@ class Accumulator {
             .stage = writer.stage,
             .micro_step = step};
       if (!first) op.reads.push_back(sum);
+      if (merge_.sync != SyncPoint::EveryMicroStep && adds_to_sum(writer, gradient)) {
+        op.work = MemoryWork{.bytes = Bytes(0), .flop = Flop(0)};  // its products do
+        op.issue = Duration{};
+      }
       accumulates_.emplace_back(position, std::move(op));
     }
   }

@@ -18,6 +18,7 @@
 // - Accumulates stand right behind the gradient's last writer in their micro-step (GM6); with
 //   SyncPoint::EveryMicroStep at the end of that micro-step's backward (of that stage), because
 //   they read reduced gradients, and a bucket is reduced only once all its members are ready.
+// - A gradient that its products add to its sum (GemmWork::adds) has Accumulates that move nothing and that no host issues.
 // - Nothing is zeroed: the first accumulate overwrites, which is what GM9 step 4 and GMI4 are for,
 //   at V bytes of traffic less.
 // - The factor 1/k of an average becomes part of the debt: `scale` of the gradient's first

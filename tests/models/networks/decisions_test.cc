@@ -39,6 +39,8 @@ TEST(JobDecisionsTest, StagesBucketsAndShards) {
   EXPECT_EQ(text("llama3_8b:dp_shard=8,gbs=32"),
             "fsdp:forward=1,backward=1,reshard=yes,mode=copy,wait=end-of-backward,sync=every,k=4");
   EXPECT_THAT(text("llama3_8b:dp=8,zero=2,gbs=32"), ::testing::HasSubstr(",sync=every,k=4"));
+  EXPECT_THAT(text("llama3_8b:dp_shard=8,gbs=32,sync_each=no"),
+              ::testing::Not(::testing::HasSubstr("sync=every")));
   EXPECT_THAT(text("llama3_8b:dp=8,zero=1,gbs=32"), ::testing::Not(::testing::HasSubstr("sync=")));
   EXPECT_THAT(text("llama3_8b:dp_shard=2,pp=4,gbs=16"),
               ::testing::Not(::testing::HasSubstr("sync=")));
