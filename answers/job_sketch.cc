@@ -479,7 +479,7 @@ struct JobSketcher::Parts {
   CollectiveClock collectives;
   std::vector<std::size_t> kind_of_layer;   // index into Blocks::layers
   std::vector<std::int64_t> first_of_kind;  // the first layer of each kind
-  Memo<std::array<std::int64_t, 12>, Blocks> blocks;
+  Memo<std::array<std::int64_t, 13>, Blocks> blocks;
   Memo<std::array<std::int64_t, 3>, jobs::BlockWeights> weights;
   Memo<std::array<std::int64_t, 4>, PassOrder> orders;
 
@@ -537,7 +537,8 @@ std::shared_ptr<const Blocks> JobSketcher::Parts::blocks_of(const jobs::Job& job
   const jobs::Layout& l = job.layout;
   const bool is_divided = job.zero == jobs::Zero::Parameters && jobs::has_copies(job);
   const bool splits = schedule::splits_backward(l.order);
-  const std::array<std::int64_t, 12> key = {l.tp,
+  const bool adds = jobs::adds_to_sums(job);
+  const std::array<std::int64_t, 13> key = {l.tp,
                                             l.cp,
                                             l.ep,
                                             l.etp,
@@ -548,6 +549,7 @@ std::shared_ptr<const Blocks> JobSketcher::Parts::blocks_of(const jobs::Job& job
                                             is_divided ? 1 : 0,
                                             splits ? 1 : 0,
                                             job.reshard ? 1 : 0,
+                                            adds ? 1 : 0,
                                             static_cast<std::int64_t>(job.as)};
   return blocks.of(key, [&] {
     jobs::Job probe = job;
@@ -570,6 +572,11 @@ std::shared_ptr<const Blocks> JobSketcher::Parts::blocks_of(const jobs::Job& job
     probe.recompute = again;
     probe.recompute_layers = 0;
     probe.zero = is_divided ? jobs::Zero::Parameters : jobs::Zero::Nothing;
+    if (jobs::adds_to_sums(probe) != adds) {  // not with sums that are divided
+      probe.zero = jobs::Zero::Gradients;
+      probe.layout.dp *= 2;
+      probe.batch.global *= 2;
+    }
     const schedule::Program program = jobs::program_of(probe);
     const std::vector<Block> found = BlockClock(program, costs, collectives, job).run(splits);
     const jobs::BlockWeights held = jobs::block_weights(probe);

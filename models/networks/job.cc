@@ -249,7 +249,7 @@ bool casts_gathered(const Job& job) {
 }
 
 bool adds_to_sums(const Job& job) {
-  return job.as == RunBy::Megatron && job.zero < Zero::Gradients;
+  return job.as == RunBy::Megatron && (job.zero < Zero::Gradients || !has_copies(job));
 }
 
 bool has_ring(const Job& job) {
