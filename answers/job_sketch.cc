@@ -479,7 +479,7 @@ struct JobSketcher::Parts {
   CollectiveClock collectives;
   std::vector<std::size_t> kind_of_layer;   // index into Blocks::layers
   std::vector<std::int64_t> first_of_kind;  // the first layer of each kind
-  Memo<std::array<std::int64_t, 13>, Blocks> blocks;
+  Memo<std::array<std::int64_t, 14>, Blocks> blocks;
   Memo<std::array<std::int64_t, 3>, jobs::BlockWeights> weights;
   Memo<std::array<std::int64_t, 4>, PassOrder> orders;
 
@@ -538,7 +538,7 @@ std::shared_ptr<const Blocks> JobSketcher::Parts::blocks_of(const jobs::Job& job
   const bool is_divided = job.zero == jobs::Zero::Parameters && jobs::has_copies(job);
   const bool splits = schedule::splits_backward(l.order);
   const bool adds = jobs::adds_to_sums(job);
-  const std::array<std::int64_t, 13> key = {l.tp,
+  const std::array<std::int64_t, 14> key = {l.tp,
                                             l.cp,
                                             l.ep,
                                             l.etp,
@@ -550,6 +550,7 @@ std::shared_ptr<const Blocks> JobSketcher::Parts::blocks_of(const jobs::Job& job
                                             splits ? 1 : 0,
                                             job.reshard ? 1 : 0,
                                             adds ? 1 : 0,
+                                            jobs::has_ring(job) ? 1 : 0,
                                             static_cast<std::int64_t>(job.as)};
   return blocks.of(key, [&] {
     jobs::Job probe = job;

@@ -48,6 +48,7 @@ class JobDraw {
         {"", ",recompute=full", ",recompute=full,recompute_layers=1", ",recompute=op"});
     const std::int64_t rounds = one_of<std::int64_t>({1, 2, 3});
     text += ",gbs=" + std::to_string(left * std::stoll(stages) * rounds) + ",seq=2048";
+    text += one_of<std::string>({"", ",exchange=ring", ",sync_each=no"});
     return text + one_of<std::string>({"", "", ",as=megatron"});
   }
 
