@@ -680,7 +680,9 @@ double JobSketcher::Parts::beside_update(const jobs::Job& job, const jobs::Group
     return (copies ? 2 * as_ns(costs.copy(rounded_bytes(held.all() * size))) : 0) +
            exposed(bucketed(Collective::AllReduce, size), job.overlap_gradients, backward);
   }
-  const auto reduce = bucketed(Collective::ReduceScatter, size);
+  const bool sums_whole = job.as == jobs::RunBy::Deepspeed;
+  const auto reduce =
+      bucketed(sums_whole ? Collective::AllReduce : Collective::ReduceScatter, size);
   const auto gather = bucketed(Collective::AllGather, size_of_element(job.precision.compute));
   // Of sums that are divided each micro-batch pays.
   const bool is_each = job.zero == jobs::Zero::Gradients && job.layout.pp == 1 && job.sync_each;

@@ -9,6 +9,7 @@ namespace {
 
 std::optional<Said> say_apex(const schedule::Policy& policy, const Gradients& /*gradients*/) {
   const bool is_run = shards_updates(policy) &&
+                      policy.decisions.sharding->reduce == schedule::Collective::ReduceScatter &&
                       schedule::placement(policy).wait == schedule::WaitPoint::BeforeNextBatch;
   if (!is_run) return std::nullopt;
   return Said{"Apex DistributedFusedAdam", "", ToldBy::Default};

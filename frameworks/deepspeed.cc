@@ -164,7 +164,9 @@ std::string deepspeed_policy(std::span<const Bytes> limits) {
 
 std::optional<Said> say_deepspeed(const schedule::Policy& policy, const Gradients& gradients) {
   const schedule::BucketPlacement place = schedule::placement(policy);
-  if (shards_updates(policy) && place.launch == schedule::LaunchRule::AfterBackward) {
+  const bool sums_whole = shards_updates(policy) &&
+                          policy.decisions.sharding->reduce == schedule::Collective::AllReduce;
+  if (sums_whole && place.launch == schedule::LaunchRule::AfterBackward) {
     return Said{"DeepSpeed ZeRO-1 and 2 without overlap_comm (export --to deepspeed)", "",
                 ToldBy::File};
   }
@@ -183,7 +185,7 @@ std::optional<Said> say_deepspeed(const schedule::Policy& policy, const Gradient
 std::vector<Framework> deepspeed() {
   return {{.id = "deepspeed",
            .name = "DeepSpeed",
-           .presets = {{"deepspeed", "sharded:cap=2000000000B,p=1,overlap=no"}},
+           .presets = {{"deepspeed", "sharded:cap=2000000000B,p=1,reduce=all-reduce,overlap=no"}},
            .size = SizeOption{.closes = Closes::BeforeExceeding,
                               .unit = CountedIn::Elements,
                               .limits = deepspeed_limits,

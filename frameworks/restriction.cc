@@ -89,6 +89,7 @@ void place_no_gathers(Schedule& schedule) {
 void all_reduce(Schedule& schedule) {
   for (Bucket& bucket : schedule.buckets) {
     bucket.collective = schedule::Collective::AllReduce;
+    bucket.sums_whole = false;
     bucket.replicas = std::nullopt;
   }
   place_no_gathers(schedule);
@@ -96,7 +97,10 @@ void all_reduce(Schedule& schedule) {
 }
 
 void shard(Schedule& schedule, schedule::ParameterSync parameters) {
-  for (Bucket& bucket : schedule.buckets) bucket.collective = schedule::Collective::ReduceScatter;
+  for (Bucket& bucket : schedule.buckets) {
+    bucket.collective = schedule::Collective::ReduceScatter;
+    bucket.sums_whole = false;
+  }
   place_no_gathers(schedule);
   schedule.parameters = parameters;
 }

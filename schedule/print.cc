@@ -129,7 +129,8 @@ std::string slice_count(const std::vector<Slice>& slices) {
 
 std::string collective_text(const Program& program, const Bucket& bucket) {
   std::string text =
-      std::string(to_string(bucket.collective)) + " over " + program.group(bucket.group).name;
+      std::string(to_string(reduces_by(bucket))) + " over " + program.group(bucket.group).name;
+  if (bucket.sums_whole) text += ", of which a shard is used";
   if (bucket.replicas) text += ", replicas " + program.group(*bucket.replicas).name;
   if (bucket.max_ctas > 0) text += ", at most " + std::to_string(bucket.max_ctas) + " blocks";
   return text + " " + placed_stream_text(bucket.stream);

@@ -177,6 +177,9 @@ struct Bucket : Placement {
   // AllReduce, or ReduceScatter: each rank of the group updates one shard of the bucket's parameters
   // and an all-gather completes them.
   Collective collective = Collective::AllReduce;
+  // With ReduceScatter: an all-reduce of the whole bucket in its place, of which each rank goes on with its shard (ZeRO-1 and 2 of
+  // DeepSpeed): twice the bytes.
+  bool sums_whole = false;
   // With ReduceScatter: the shards are then all-reduced over this group of replicas.
   std::optional<GroupId> replicas = std::nullopt;
   BucketMode mode = BucketMode::View;
@@ -245,6 +248,11 @@ struct Schedule {
 
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
+
+// The collective that reduces the bucket.
+inline Collective reduces_by(const Bucket& bucket) {
+  return bucket.sums_whole ? Collective::AllReduce : bucket.collective;
+}
 
 // Sum of the members, before padding.
 Bytes payload(const Program& program, const Bucket& bucket);

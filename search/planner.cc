@@ -428,6 +428,7 @@ sim::StepSummary Planner::evaluate(const schedule::Schedule& schedule) {
 Planner::Evaluator* Planner::evaluator_of(const schedule::Schedule& schedule, Wanted wanted) {
   schedule::Bucket like;
   like.collective = schedule.buckets.front().collective;
+  like.sums_whole = schedule.buckets.front().sums_whole;
   // Of several kinds of gradients some may have none.
   for (const schedule::Bucket& bucket : schedule.buckets) {
     if (!like.replicas) like.replicas = bucket.replicas;

@@ -153,7 +153,8 @@ bool same_frame(const StepData& data, const Schedule& schedule, const Bucket& bu
   return schedule.collectives == data.frame.collectives &&
          schedule.pipeline == data.frame.pipeline && schedule.scale == data.frame.scale &&
          schedule.merge == data.frame.merge && schedule.parameters == data.frame.parameters &&
-         bucket.collective == frame.collective && bucket.pad_to == frame.pad_to &&
+         bucket.collective == frame.collective && bucket.sums_whole == frame.sums_whole &&
+         bucket.pad_to == frame.pad_to &&
          bucket.align_to == frame.align_to && bucket.max_ctas == frame.max_ctas;
 }
 

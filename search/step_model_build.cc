@@ -68,6 +68,7 @@ Schedule probe_of(const Schedule& frame, const std::vector<OwedGradient>& owed,
     bucket.group = gradient.group;
     bucket.replicas = gradient.replicas;
     bucket.collective = collective;
+    if (collective == Collective::AllReduce) bucket.sums_whole = false;
     bucket.mode = schedule::BucketMode::View;
     bucket.stream = schedule::CommStream{};
     bucket.launch = schedule::LaunchWhenReady{};

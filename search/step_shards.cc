@@ -66,7 +66,7 @@ sim::TransferCost StepData::travel(const BucketChoice& choice) const {
   }
   return sim::transfer_cost(
       costs,
-      sim::Message{.kind = bucket.collective, .bytes = size(choice), .max_ctas = bucket.max_ctas},
+      sim::Message{.kind = reduces_by(bucket), .bytes = size(choice), .max_ctas = bucket.max_ctas},
       kind(choice).group);
 }
 

@@ -525,13 +525,14 @@ class Deriver {
     }
   }
 
-  // Whether the gradient's bucket is scattered and never gathered again.
+  // Whether the gradient's bucket is scattered, or of its sum a shard goes on, and it is never gathered again.
   [[nodiscard]] bool stays_scattered(TensorId id) const {
     std::set<BucketId> scattered;
     for (const schedule::Command& command : role_of(plan_, rank_).commands) {
       const auto* run = schedule::bucket_collective(command);
       if (run == nullptr) continue;
-      if (run->kind == schedule::Collective::ReduceScatter) scattered.insert(*run->bucket);
+      const bool reduces = schedule::traits_of(run->kind).reduces();
+      if (reduces && plan_.bucket(*run->bucket).shards > 1) scattered.insert(*run->bucket);
       if (run->kind == schedule::Collective::AllGather) scattered.erase(*run->bucket);
     }
     for (const schedule::BucketLayout& layout : plan_.buckets) {

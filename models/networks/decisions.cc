@@ -23,6 +23,7 @@ using schedule::PolicyTerm;
 using schedule::WaitPoint;
 
 constexpr Bytes kMegatronBucket{std::int64_t{40'000'000} * 4};  // of f32 gradients
+constexpr std::int64_t kDeepspeedBucket = 500'000'000;          // elements
 
 // The sums of micro-batches travel, so they have the type that travels.
 std::optional<schedule::Merge> merge_of(const Job& job) {
@@ -68,6 +69,16 @@ PolicyTerm sharded(const Job& job) {
   return term;
 }
 
+// ZeRO-1 and 2 of DeepSpeed, whose all-reduces of whole buckets wait for each other (stage_1_and_2.py of 0.19.8).
+PolicyTerm deepspeed_sharded(const Job& job) {
+  PolicyTerm term = sharded(job);
+  term.decisions.sharding->reduce = schedule::Collective::AllReduce;
+  std::get<schedule::EqualSizes>(*term.decisions.grouping).cap = Bytes(
+      job.bucket_bytes.value_or(kDeepspeedBucket * schedule::element_size(job.precision.reduce).count()));
+  if (job.overlap_gradients) term.decisions.placement->wait = WaitPoint::BeforeNextBatch;
+  return term;
+}
+
 PolicyTerm gathered(const Job& job) {
   PolicyTerm term = schedule::usual_term("fsdp");
   schedule::Gathers& gathers = *term.decisions.gathers;
@@ -81,7 +92,9 @@ PolicyTerm gathered(const Job& job) {
 PolicyTerm data_parallel(const Job& job) {
   if (!has_copies(job)) return schedule::usual_term("no-overlap");
   if (job.zero == Zero::Nothing) return replicated(job);
-  PolicyTerm term = job.zero == Zero::Parameters ? gathered(job) : sharded(job);
+  PolicyTerm term = job.zero == Zero::Parameters      ? gathered(job)
+                    : job.as == RunBy::Deepspeed ? deepspeed_sharded(job)
+                                                 : sharded(job);
   // Whose gradients are divided has no room for whole sums, so every micro-batch reduces into the
   // shard, unless the job says otherwise; in a pipeline frameworks reduce in the last.
   if (job.zero >= Zero::Gradients && job.layout.pp == 1 && job.micro_batches() > 1) {
@@ -109,6 +122,7 @@ constexpr std::array kSaid = {
     Said{"kind", true},    Said{"stages", true},  Said{"chunks"},         Said{"cap", true},
     Said{"p", true},       Said{"forward", true}, Said{"backward", true}, Said{"gather", true},
     Said{"reshard", true}, Said{"overlap"},       Said{"mode"},           Said{"wait"},
+    Said{"reduce"},
     Said{"sync"},          Said{"k", true},       Said{"sums"},           Said{"collectives"}};
 
 }  // namespace

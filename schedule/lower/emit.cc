@@ -170,8 +170,8 @@ class CommandWriter {
   [[nodiscard]] Communicate reduction(const Travel& travel) const {
     const Bucket& bucket = draft_.schedule.buckets[travel.what];
     const BucketPlan& plan = draft_.buckets[travel.what];
-    return {plan.buffer,  bucket.collective, plan.reduce,
-            bucket.group, Part::Whole,       travel.max_ctas};
+    return {plan.buffer,  reduces_by(bucket), plan.reduce,
+            bucket.group, Part::Whole,        travel.max_ctas};
   }
 
   [[nodiscard]] Communicate of_replicas(const Travel& travel) const {

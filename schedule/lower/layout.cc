@@ -65,6 +65,10 @@ class Layout {
       throw InputError(draft_.name(bucket) + ": a gradient is reduced by an all-reduce or a " +
                        "reduce-scatter, not by an " + std::string(to_string(bucket.collective)));
     }
+    if (bucket.sums_whole && bucket.collective != Collective::ReduceScatter) {
+      throw InputError("bucket " + std::to_string(bucket.id.value) +
+                       " sums_whole, but is not reduce-scattered: nothing of it is a shard");
+    }
     if (bucket.replicas && bucket.collective != Collective::ReduceScatter) {
       throw InputError(draft_.name(bucket) + ": only shards of a reduce-scatter have replicas");
     }

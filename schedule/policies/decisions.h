@@ -104,6 +104,7 @@ using Grouping = std::variant<EachAlone, OneBucket, ByLimits, ByCap, FirstFit, E
 // Each rank of the group updates one part of each bucket.
 struct Sharding {
   ParameterSync gather = ParameterSync::AfterUpdate;  // without Gathers
+  Collective reduce = Collective::ReduceScatter;      // or an all-reduce (Bucket::sums_whole)
   std::string replicas = {};  // name of the process group of replicas; empty: from the Program
   friend bool operator==(const Sharding&, const Sharding&) = default;
 };

@@ -339,6 +339,7 @@ class Deciding {
     for (const OwedGradient& gradient : owed_) replicas[gradient.tensor] = gradient.replicas;
     for (Bucket& bucket : schedule.buckets) {
       bucket.collective = Collective::ReduceScatter;
+      bucket.sums_whole = decided_.sharding->reduce == Collective::AllReduce;
       bucket.replicas = replicas.at(bucket.gradients.front().tensor);
     }
     result_.failure = cut_refusal(program_, schedule);

@@ -152,6 +152,20 @@ PolicyOption gather_option() {
           }};
 }
 
+constexpr std::array kReductions = {Collective::ReduceScatter, Collective::AllReduce};
+
+// DeepSpeed's ZeRO-1 and 2 all-reduce whole buckets, also with "reduce_scatter": true.
+PolicyOption reduce_option() {
+  return {"reduce", Decision::Sharding,
+          [](Decisions& decisions, const Typed& typed) {
+            decisions.sharding->reduce = typed::word<Collective>(typed, kReductions);
+          },
+          [](const Decisions& decisions) {
+            const Collective reduce = decisions.sharding->reduce;
+            return reduce == Collective::ReduceScatter ? "" : std::string(to_string(reduce));
+          }};
+}
+
 }  // namespace
 
 PolicyDefinition sharded_policy() {
@@ -159,7 +173,7 @@ PolicyDefinition sharded_policy() {
           .purpose = "reduce-scatter, update of one shard per rank, all-gather",
           .sizes = {options::cap()},
           .batches = {p_option(), options::tail()},
-          .others = {options::overlap(), gather_option(), options::replicas()},
+          .others = {options::overlap(), gather_option(), reduce_option(), options::replicas()},
           .decide =
               [](Decisions& decisions) {
                 decisions.grouping = EqualSizes{};

@@ -56,7 +56,8 @@ void Interpreter::reduce(const Communicate& collective, const BucketLayout& buck
                                  : " takes all of " + of + ", of which only a shard is right"));
     }
     reduce_cell(collective, place.own.first + i, held);
-    if (collective.kind == Collective::ReduceScatter) held.shard = true;
+    // Of a whole sum in a bucket of shards each rank goes on with its own.
+    if (collective.kind == Collective::ReduceScatter || bucket.shards > 1) held.shard = true;
   }
 }
 

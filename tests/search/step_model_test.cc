@@ -280,6 +280,7 @@ Case sharded(Case result, Random& random) {
                                                 schedule::ParameterSync::EachUse};
   result.frame.parameters = kSyncs[random.between(0, 2)];
   result.frame.buckets.front().collective = schedule::Collective::ReduceScatter;
+  result.frame.buckets.front().sums_whole = random.between(0, 3) == 0;
   return result;
 }
 

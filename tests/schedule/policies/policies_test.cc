@@ -133,7 +133,8 @@ TEST(PoliciesTest, ASpecIsPrintedAsItIsTyped) {
         "source-first-fit:cap=25MiB,k=2,sync=after,scope=event,scale=after-collective,fuse=no",
         "source-improved:cap=1MiB,wait=before-next-batch,batch=3,tail=last-gradient,max-streams=2",
         "gradient-merge:cap=25MiB,k=8,sync=every,average=no,sums=f64",
-        "sharded:cap=100MiB,mode=view,p=3,overlap=no,gather=next-forward,replicas=nodes"}) {
+        "sharded:cap=100MiB,mode=view,p=3,overlap=no,gather=next-forward,replicas=nodes",
+        "sharded:cap=1MiB,p=1,reduce=all-reduce"}) {
     EXPECT_EQ(to_string(parse_policy(text)), text);
   }
   EXPECT_EQ(to_string(parse_policy("torch-ddp")), "torch-ddp:cap=25MiB,first=1MiB");

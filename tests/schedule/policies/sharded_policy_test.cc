@@ -10,7 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "schedule/lower/lower.h"
+#include "schedule/verify/verify.h"
 #include "tests/schedule/policies/applied.h"
+#include "tests/support/errors.h"
 #include "tests/support/step_builder.h"
 
 namespace dovetail::schedule {
@@ -52,6 +55,30 @@ TEST(ShardedPolicyTest, A14PL19ReduceScattersBucketsOfOneSize) {
   }
   EXPECT_EQ(result.schedule.buckets.front().closed_by, "cap");
   EXPECT_EQ(result.schedule.buckets.back().closed_by, "end");
+}
+
+// DeepSpeed's ZeRO-1 and 2: twice the bytes of a reduce-scatter, and a shard of the sum is updated.
+TEST(ShardedPolicyTest, AWholeSumMayStandInForAReduceScatter) {
+  const Program program = ten_gradients();
+  const PolicyResult result = applied(program, "sharded:cap=512B,p=1,reduce=all-reduce");
+  ASSERT_TRUE(result.schedule.buckets.front().sums_whole);
+  const ScheduledProgram plan = lower(program, result.schedule).program;
+  EXPECT_THAT(verify(program, plan), ::testing::IsEmpty());
+  int sums = 0;
+  int gathers = 0;
+  for (const Command& command : plan.roles.front().commands) {
+    const Communicate* run = bucket_collective(command);
+    if (run == nullptr) continue;
+    EXPECT_NE(run->kind, Collective::ReduceScatter);
+    if (run->kind == Collective::AllReduce) ++sums;
+    if (run->kind == Collective::AllGather) ++gathers;
+  }
+  EXPECT_EQ(sums, 5);
+  EXPECT_EQ(gathers, 5);
+  Schedule whole = applied(program, "threshold:cap=512B").schedule;
+  whole.buckets.front().sums_whole = true;
+  EXPECT_THAT(dovetail::testing::error_of([&] { lower(program, whole); }),
+              HasSubstr("nothing of it is a shard"));
 }
 
 // O6, second iteration: p=2 launches {0,1} and {2,3}, p=3 {0,1,2}; the rest in the final sync.
