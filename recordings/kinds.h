@@ -24,7 +24,10 @@ enum class Is : std::uint8_t {
   AccumulateGrad,      // "torch::autograd::AccumulateGrad"
   OfGradients,         // what only gradients have: AccumulateGrad, FSDP's functions
   Reducer,             // of DistributedDataParallel's reducer
-  CopyIntoBucket,      // "reducer::mul_out"
+  CopyIntoBucket,      // "reducer::mul_out"; for a hook, which divides itself, "reducer::copy_"
+  CopyForHook,         // the latter alone
+  BatchedCopy,         // "aten::_foreach_copy_"
+  Cast,                // "aten::_to_copy"
   CopyOutOfBucket,     // "copy_bucket_to_grad"
   Comms,               // "record_param_comms"
   C10d,                // "c10d::allreduce_"

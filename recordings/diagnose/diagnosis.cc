@@ -259,6 +259,25 @@ void add_of_rank(std::vector<std::string>& lines, const JobTrace& job, std::size
   }
 }
 
+// Of the step in the middle, by the time that copies take.
+std::optional<DdpCopies> copies_of(const RankDiagnosis& rank) {
+  std::vector<const TracedBuckets*> steps;
+  for (const TracedBuckets& step : rank.replay.buckets) {
+    if (!step.buckets.empty()) steps.push_back(&step);
+  }
+  if (steps.empty()) return std::nullopt;
+  std::ranges::sort(steps, {}, [](const auto* step) { return step->into.time + step->out.time; });
+  const TracedBuckets& middle = *steps[(steps.size() - 1) / 2];
+  DdpCopies copies{.buckets = middle.buckets.size(),
+                   .into = middle.into,
+                   .out = middle.out,
+                   .is_batched = middle.is_batched,
+                   .element_size = middle.buckets.front().element_size,
+                   .sent_element = middle.buckets.front().sent_element};
+  for (const TracedBucket& bucket : middle.buckets) copies.gradients += bucket.gradients.size();
+  return copies;
+}
+
 // Where the imported workload is not the recorded step.
 std::string missed(const RankDiagnosis& rank) {
   const WorkloadCheck& check = *rank.forecast.check;
@@ -326,6 +345,7 @@ Diagnosis diagnose(const JobTrace& job, const Framework& framework,
   const Recording& first = job.ranks.front().trace;
   diagnosis.is_of_fsdp = is_sharded(first);
   diagnosis.has_ddp = first.has(Is::DdpForward);
+  if (!diagnosis.is_of_fsdp) diagnosis.copies = copies_of(diagnosis.ranks.front());
   diagnosis.is_compiled = first.has(Is::Compiled);
   diagnosis.has_whole_graphs = first.has(Is::WholeGraph);
   diagnosis.is_of_rocm = first.has(Is::Rocm);

@@ -99,6 +99,14 @@ struct Finding {
   [[nodiscard]] double share() const;
 };
 
+// What DistributedDataParallel copies, a step of the first rank.
+struct DdpCopies {
+  std::size_t gradients = 0, buckets = 0;
+  imports::GradientCopies into, out;
+  bool is_batched = false;
+  Bytes element_size, sent_element;  // a hook may send others
+};
+
 struct Diagnosis {
   std::vector<Finding> findings;  // by weight; never empty
   std::vector<RankDiagnosis> ranks;
@@ -108,6 +116,7 @@ struct Diagnosis {
   const Framework* framework = nullptr;    // whose settings were asked for
   std::optional<std::int64_t> world_size;  // nobody may say it
   bool has_ddp = false;                    // a module is wrapped in DistributedDataParallel
+  std::optional<DdpCopies> copies;         // where it has buckets
   bool is_compiled = false;                // the step, or a part of it, by torch.compile
   bool has_whole_graphs = false;  // CUDA graphs without their kernels: what these send is not known
   bool is_of_rocm = false;        // an AMD GPU

@@ -221,7 +221,19 @@ class RankChanges {
   void make_workload(RankForecast& result) {
     auto made = import_workload(job_, number_, replay_, "step");
     auto* imported = std::get_if<ImportedWorkload>(&made);
-    if (imported == nullptr || !imported->check) return;
+    if (imported == nullptr) {
+      result.why_none = std::get<std::string>(std::move(made));
+      return;
+    }
+    if (!imported->check) {
+      result.why_none =
+          imported->workload.profile.collectives
+              ? "gradients of several element types, which share no bucket: no other buckets are "
+                "tried"
+              : "the trace tells no time of an all-reduce of all ranks: what other buckets would "
+                "take is not known";
+      return;
+    }
     result.check = imported->check;
     host_ = imported->host;
     result.workload = std::move(imported->workload);

@@ -114,7 +114,8 @@ std::variant<ImportedWorkload, std::string> import_workload(const JobTrace& job,
 // One rank's workload, its check, and what the changes of network and host would give.
 struct RankForecast {
   std::optional<TracedWorkload>
-      workload;  // where one can be made and held against the recorded step:
+      workload;          // where one can be made and held against the recorded step:
+  std::string why_none;  // else
   std::optional<WorkloadCheck> check;
   std::vector<WhatIf> what_ifs;  // none where the replay is not that of the trace
 };

@@ -59,9 +59,26 @@ std::string exposed_sentence(const Finding& finding, const Diagnosis& diagnosis)
   return text;
 }
 
-std::string no_collective_sentence(const imports::Unrecognised& seen,
-                                   std::optional<std::int64_t> world_size) {
-  if (world_size == 1) return "one rank, which sends nothing";
+// "21 copies into 4 buckets (0.61 ms) and 21 out of them (0.40 ms) a step".
+std::string copies_in_words(const DdpCopies& copies) {
+  std::string text = copies.into.launches == 0
+                         ? "no copies into its " + counted(copies.buckets, "bucket")
+                         : std::to_string(copies.into.launches) + " copies into " +
+                               counted(copies.buckets, "bucket") + " (" + ms(copies.into.time) +
+                               ")";
+  if (copies.out.launches == 0) return text + ", none out of them";
+  return text + " and " + std::to_string(copies.out.launches) + " out of them (" +
+         ms(copies.out.time) + ") a step";
+}
+
+std::string no_collective_sentence(const Diagnosis& diagnosis) {
+  const imports::Unrecognised& seen = diagnosis.unrecognised;
+  if (diagnosis.world_size == 1 && diagnosis.copies) {
+    return "one rank, for which NCCL launches nothing in place; what DistributedDataParallel costs "
+           "the GPU is " +
+           copies_in_words(*diagnosis.copies);
+  }
+  if (diagnosis.world_size == 1) return "one rank, which sends nothing";
   if (seen.likely.empty()) {
     return "no collective recognised: no kernel of this trace has a name that is known of one";
   }
@@ -214,7 +231,7 @@ std::string sentence(const Finding& finding, const Diagnosis& diagnosis) {
              ", and with a network that took no time the step would be " +
              ms(finding.without_network);
     case FindingKind::NoCollective:
-      return no_collective_sentence(diagnosis.unrecognised, diagnosis.world_size);
+      return no_collective_sentence(diagnosis);
     case FindingKind::Hidden:
       return "communication is hidden: with a network that took no time the step would be " +
              ms(finding.without_network) + " instead of " + ms(finding.whole);
@@ -496,6 +513,35 @@ std::optional<ShardingAdvice> sharding_advice(const Diagnosis& diagnosis) {
   return best;
 }
 
+namespace {
+
+// What DDP copies, and by which option it is less.
+std::vector<std::string> ddp_lines(const Diagnosis& diagnosis) {
+  if (!diagnosis.copies) return {};
+  const DdpCopies& copies = *diagnosis.copies;
+  std::vector<std::string> lines;
+  if (copies.sent_element != copies.element_size) {
+    lines.push_back("a communication hook of DDP sends gradients of " +
+                    std::to_string(copies.element_size.count()) + " bytes an element as " +
+                    std::to_string(copies.sent_element.count()) +
+                    ": collectives are listed by what is sent, bucket_cap_mb and "
+                    "bucket_cap_mb_list count the gradients");
+  }
+  const std::int64_t launches = copies.into.launches + copies.out.launches;
+  const auto least = static_cast<std::int64_t>(copies.buckets) * (copies.out.launches > 0 ? 2 : 1);
+  if (copies.is_batched) {
+    lines.push_back("DDP has " + copies_in_words(copies) + ", batched (batched_grad_copy=True)");
+  } else if (launches > 2 * least) {
+    lines.push_back(
+        "DDP has " + copies_in_words(copies) +
+        "; batched_grad_copy=True (PyTorch 2.15) makes them one a bucket each way" +
+        (copies.out.launches > 0 ? ", gradient_as_bucket_view=True leaves out the way back" : ""));
+  }
+  return lines;
+}
+
+}  // namespace
+
 std::string headline(const Diagnosis& diagnosis) {
   return sentence(diagnosis.findings.front(), diagnosis);
 }
@@ -506,6 +552,7 @@ std::vector<std::string> sentences(const Diagnosis& diagnosis) {
     lines.push_back(sentence(diagnosis.findings[i], diagnosis));
   }
   for (std::string& line : sharding_lines(diagnosis)) lines.push_back(std::move(line));
+  for (std::string& line : ddp_lines(diagnosis)) lines.push_back(std::move(line));
   return lines;
 }
 
@@ -582,7 +629,7 @@ void say_sharding(const Diagnosis& diagnosis, Brief& brief) {
 
 // Of a trace without a bucket that could be another one.
 void say_no_buckets(const Diagnosis& diagnosis, Brief& brief) {
-  brief.why_nothing = "the trace makes no workload whose buckets could be changed";
+  brief.why_nothing = diagnosis.ranks.front().forecast.why_none;
   brief.gives = "no forecast of buckets";
   if (diagnosis.unrecognised.recorder == imports::Recorder::Jax) {
     brief.why_nothing =
@@ -622,7 +669,10 @@ void say_no_buckets(const Diagnosis& diagnosis, Brief& brief) {
       diagnosis.world_size == 1
           ? "this job is one rank and sends nothing" +
                 std::string(diagnosis.has_ddp
-                                ? "; DistributedDataParallel around it costs its host and copies"
+                                ? "; DistributedDataParallel around it costs its host" +
+                                      (diagnosis.copies
+                                           ? " and " + copies_in_words(*diagnosis.copies)
+                                           : std::string(" and copies"))
                                 : "")
           : "this job sends nothing (no collective is recognised)";
   const Finding* const waits = finding_of(diagnosis, FindingKind::WaitsForHost);

@@ -93,9 +93,8 @@ class QuietGraph {
   }
 
   void quieten(const TracedBucket& bucket) {
-    for (const TracedGradient& gradient : bucket.gradients) {
-      const bool is_copy = bucket.copied && !rank_.line.on_cpu;
-      if (is_copy && gradient.work != kNone) set_time(gradient.work, 0);
+    if (!rank_.line.on_cpu && bucket.copied) {
+      for (const std::int32_t work : bucket.copies_in) set_time(work, 0);
     }
     if (bucket.collective == kNone) return;
     const TracedCollective& collective =
@@ -420,9 +419,8 @@ double copy_ns_per_byte(const RankTrace& rank, const std::vector<TracedBuckets>&
     for (const TracedBucket& bucket : step.buckets) {
       if (!bucket.copied) continue;
       bytes += bucket.bytes;
-      for (const TracedGradient& gradient : bucket.gradients) {
-        if (gradient.work == kNone) continue;
-        const GpuWork& work = rank.line.works[static_cast<std::size_t>(gradient.work)];
+      for (const std::int32_t number : bucket.copies_in) {
+        const GpuWork& work = rank.line.works[static_cast<std::size_t>(number)];
         time += work.end - work.start;
       }
     }
@@ -497,10 +495,10 @@ void add_host_note(TracedWorkload& workload, const RankTrace& rank, const RankRe
 }
 
 // What stands in the table that was not seen.
-std::string estimate_note(const std::vector<std::pair<Bytes, Duration>>& times) {
-  const std::string first = dovetail::to_string(times.front().first);
-  const std::string last = dovetail::to_string(times.back().first);
-  return (times.size() == 1 ? "one size of all-reduce in the trace, " + first + ": all others"
+std::string estimate_note(const std::vector<models::CollectivePoint>& points) {
+  const std::string first = dovetail::to_string(points.front().bytes);
+  const std::string last = dovetail::to_string(points.back().bytes);
+  return (points.size() == 1 ? "one size of all-reduce in the trace, " + first + ": all others"
                             : "all-reduces below " + first + " and beyond " + last) +
          " are estimates from latency and bandwidth, with their range in all_reduce_estimated";
 }
@@ -522,11 +520,19 @@ void add_notes(TracedWorkload& workload, const JobTrace& job, const RankTrace& r
     notes.push_back(std::to_string(buckets.gradients_after_last) +
                     " gradients belong to no bucket and are left out");
   }
-  const std::size_t sizes = all_reduce_times(job).size();
-  if (sizes == 0) {
+  const TracedBucket& first = buckets.buckets.front();
+  if (first.sent_element != first.element_size) {
+    notes.push_back("a communication hook of DDP sends gradients of " +
+                    std::to_string(first.element_size.count()) + " bytes an element as " +
+                    std::to_string(first.sent_element.count()) +
+                    ": sizes are those of the gradients, which bucket_cap_mb counts, and "
+                    "times of all-reduces those of what was sent (another --cluster counts the "
+                    "gradients)");
+  }
+  if (!workload.profile.collectives) {
     notes.emplace_back("no size of an all-reduce in the trace: no table; name a --cluster to plan");
   } else {
-    notes.push_back(estimate_note(all_reduce_times(job)));
+    notes.push_back(estimate_note(workload.profile.collectives->points));
     if (job.ranks.size() == 1) {
       notes.emplace_back(
           "all-reduce times are the shortest over the steps of one rank: upper bounds, they may "
@@ -568,10 +574,14 @@ void add_recorded(TracedWorkload& workload, const RankTrace& rank, const TracedB
   }
 }
 
-// What was recorded, and estimates of every other size that buckets of these gradients may have.
-void add_collectives(models::Profile& profile, const JobTrace& job) {
-  const std::vector<std::pair<Bytes, Duration>> times = all_reduce_times(job);
+// What was recorded, by the bytes of the gradients where a hook sends other ones, and estimates of every other size that
+// buckets of these gradients may have.
+void add_collectives(models::Profile& profile, const JobTrace& job, const TracedBucket& bucket) {
+  std::vector<std::pair<Bytes, Duration>> times = all_reduce_times(job);
   if (times.empty()) return;
+  for (auto& [bytes, time] : times) {
+    bytes = Bytes(bytes.count() * bucket.element_size.count() / bucket.sent_element.count());
+  }
   profile.collectives.emplace();
   for (const auto& [bytes, time] : times) {
     profile.collectives->points.push_back({.bytes = bytes, .isolated = time});
@@ -663,6 +673,10 @@ Extracted workload_of(const JobTrace& job, std::size_t number, const RankReplay&
       quiet_steps(graph, Cutter(rank, replay.buckets, graph.recorded()), rank.line);
   if (quiet.steps.empty()) return "no backward on a GPU in it: no workload can be made";
   const TracedBuckets& buckets = replay.buckets[quiet.first];
+  if (buckets.is_compressed) {
+    return "a communication hook of DDP sends fewer elements than its buckets have (PowerSGD): "
+           "what other buckets would send is not known, and no workload can be made";
+  }
   TracedWorkload workload;
   workload.steps = quiet.steps.size();
   for (const TracedBucket& bucket : buckets.buckets) {
@@ -681,7 +695,7 @@ Extracted workload_of(const JobTrace& job, std::size_t number, const RankReplay&
   const BucketCalls calls = graph.calls();
   profile.bucket_call = calls.mean;
   add_recorded(workload, rank, buckets, calls);
-  add_collectives(profile, job);
+  add_collectives(profile, job, buckets.buckets.front());
   if (!rank.line.on_cpu) profile.copy_ns_per_byte = copy_ns_per_byte(rank, replay.buckets);
   add_host_note(workload, rank, replay);
   add_notes(workload, job, rank, buckets);

@@ -12,22 +12,6 @@
 namespace dovetail::imports {
 namespace {
 
-// Bytes of one element, by the names that PyTorch and NCCL use; 0: unknown.
-std::int64_t element_size(std::string_view dtype) {
-  constexpr std::array<std::pair<std::string_view, std::int64_t>, 24> kSizes = {
-      {{"float", 4},   {"float32", 4},   {"int", 4},           {"int32", 4},
-       {"uint32", 4},  {"double", 8},    {"float64", 8},       {"long", 8},
-       {"int64", 8},   {"uint64", 8},    {"long int", 8},      {"half", 2},
-       {"float16", 2}, {"c10::half", 2}, {"bfloat16", 2},      {"c10::bfloat16", 2},
-       {"short", 2},   {"char", 1},      {"byte", 1},          {"int8", 1},
-       {"uint8", 1},   {"bool", 1},      {"unsigned char", 1}, {"signed char", 1}}};
-  const std::string word = in_lower_case(dtype);
-  for (const auto& [name, size] : kSizes) {
-    if (word == name) return size;
-  }
-  return contains(word, "float8") ? 1 : 0;
-}
-
 // "float" of ncclDevKernel_AllReduce_Sum_f32_RING_LL and ncclKernel_AllReduce_RING_LL_Sum_float; "" where the name has no type.
 std::string dtype_of_kernel(std::string_view name) {
   constexpr std::array<std::pair<std::string_view, const char*>, 6> kTypes = {
@@ -284,6 +268,21 @@ std::string_view to_string(CollectiveKind kind) {
       break;
   }
   return "collective";
+}
+
+std::int64_t element_size(std::string_view dtype) {
+  constexpr std::array<std::pair<std::string_view, std::int64_t>, 24> kSizes = {
+      {{"float", 4},   {"float32", 4},   {"int", 4},           {"int32", 4},
+       {"uint32", 4},  {"double", 8},    {"float64", 8},       {"long", 8},
+       {"int64", 8},   {"uint64", 8},    {"long int", 8},      {"half", 2},
+       {"float16", 2}, {"c10::half", 2}, {"bfloat16", 2},      {"c10::bfloat16", 2},
+       {"short", 2},   {"char", 1},      {"byte", 1},          {"int8", 1},
+       {"uint8", 1},   {"bool", 1},      {"unsigned char", 1}, {"signed char", 1}}};
+  const std::string word = in_lower_case(dtype);
+  for (const auto& [name, size] : kSizes) {
+    if (word == name) return size;
+  }
+  return contains(word, "float8") ? 1 : 0;
 }
 
 void describe_collectives(const Recording& trace, RankTimeline& line) {

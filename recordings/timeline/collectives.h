@@ -6,7 +6,13 @@
 #include "recordings/recording.h"
 #include "recordings/timeline/rank_timeline.h"
 
+#include <cstdint>
+#include <string_view>
+
 namespace dovetail::imports {
+
+// Bytes of one element, by the names that PyTorch and NCCL use; 0: unknown.
+std::int64_t element_size(std::string_view dtype);
 
 // REQUIRES: parents, calls and works are known, and which works are collectives.
 void describe_collectives(const Recording& trace, RankTimeline& line);

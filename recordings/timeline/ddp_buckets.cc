@@ -5,6 +5,7 @@
 #include "recordings/timeline/ddp_buckets.h"
 
 #include "recordings/names.h"
+#include "recordings/timeline/collectives.h"
 
 #include <algorithm>
 #include <numeric>
@@ -56,6 +57,8 @@ class Finder {
     TracedGradient gradient;
     std::int32_t thread = 0;
     std::size_t pass = 0;
+    std::int64_t element_size = 0;  // 0: not told
+    std::int32_t copy = kNone;      // GPU work of its own copy
     bool copied = false;
   };
 
@@ -84,6 +87,10 @@ class Finder {
       accumulate(number);
     } else if (trace_.is(number, Is::CopyIntoBucket)) {
       copy_in(number);
+    } else if (trace_.is(number, Is::BatchedCopy)) {
+      copy_all_in(number);
+    } else if (trace_.is(number, Is::Cast)) {
+      is_cast_ |= is_of_hook(number);
     } else if (trace_.is(number, Is::CopyOutOfBucket)) {
       copy_out(number);
     } else if (trace_.is(number, Is::C10dReduction)) {
@@ -105,8 +112,10 @@ class Finder {
         work != kNone) {
       set_work(open.gradient, work);
     }
-    take_dims(open.gradient, now);
+    take_dims(open, now);
     open_.push_back(open);
+    batch_.reset();
+    is_cast_ = false;
   }
 
   void set_work(TracedGradient& gradient, std::int32_t work) const {
@@ -114,19 +123,21 @@ class Finder {
     gradient.ready = line_.works[static_cast<std::size_t>(work)].end;
   }
 
-  void take_dims(TracedGradient& gradient, const RecordedEvent& now) const {
-    if (now.shapes == kNone || gradient.size_is_known) return;
-    for (const auto& dims : trace_.shapes[static_cast<std::size_t>(now.shapes)].dims) {
-      if (dims.empty()) continue;
-      std::int64_t product = 1;
-      for (const std::int64_t dim : dims) {
-        if (dim <= 0 || dim > kMostElements / product) return;
-        product *= dim;
-      }
-      gradient.elements = product;
-      gradient.size_is_known = true;
-      return;
+  void take_dims(Open& open, const RecordedEvent& now) const {
+    if (now.shapes == kNone || open.gradient.size_is_known) return;
+    const InputShapes& shapes = trace_.shapes[static_cast<std::size_t>(now.shapes)];
+    const auto dims =
+        std::ranges::find_if(shapes.dims, [](const auto& one) { return !one.empty(); });
+    if (dims == shapes.dims.end()) return;
+    std::int64_t product = 1;
+    for (const std::int64_t dim : *dims) {
+      if (dim <= 0 || dim > kMostElements / product) return;
+      product *= dim;
     }
+    open.gradient.elements = product;
+    open.gradient.size_is_known = true;
+    const auto place = static_cast<std::size_t>(dims - shapes.dims.begin());
+    if (place < shapes.types.size()) open.element_size = element_size(shapes.types[place]);
   }
 
   // The hook's copy follows its AccumulateGrad at once, on its thread.
@@ -135,26 +146,74 @@ class Finder {
     if (open_.empty() || open_.back().thread != now.thread) return;
     Open& open = open_.back();
     open.copied = true;
+    is_hooked_ |= trace_.is(number, Is::CopyForHook);
     open.gradient.host_ready = line_.instant(now.end_ns());
-    take_dims(open.gradient, now);
-    if (const std::int32_t work = first_compute_inside(now); work != kNone) {
-      set_work(open.gradient, work);
+    take_dims(open, now);
+    open.copy = first_compute_inside(now);
+    count(found_.into, now);
+    if (open.copy != kNone) {
+      set_work(open.gradient, open.copy);
     } else {
       open.gradient.ready = std::max(open.gradient.ready, open.gradient.host_ready);
     }
   }
 
+  // What DDP's own hook runs, behind the last AccumulateGrad: its operators stand in that node of the engine.
+  [[nodiscard]] bool is_of_hook(std::int32_t number) const {
+    if (open_.empty() || open_.back().thread != event(number).thread) return false;
+    std::int32_t around = line_.parent[static_cast<std::size_t>(number)];
+    if (around != kNone && !trace_.is(around, Is::EngineFunction)) {  // aten::to
+      around = line_.parent[static_cast<std::size_t>(around)];
+    }
+    return around != kNone && trace_.is(around, Is::EngineFunction) &&
+           trace_.is(around, Is::OfGradients);
+  }
+
+  void copy_all_in(std::int32_t number) {
+    if (!is_of_hook(number)) return;
+    batch_ = line_.instant(event(number).start_ns);
+    for (Open& open : open_) open.copied = true;
+    count(found_.into, event(number));
+    found_.is_batched = true;
+  }
+
   void copy_out(std::int32_t number) {
     const RecordedEvent& now = event(number);
-    const Instant end = line_.instant(now.end_ns());
-    for (auto at =
-             std::ranges::lower_bound(launches_, line_.instant(now.start_ns), {}, &Launch::at);
-         at != launches_.end() && at->at < end; ++at) {
-      const GpuWork& work = line_.works[static_cast<std::size_t>(at->work)];
-      copied_bytes_.push_back(event(work.event).bytes);
-      found_.copies_back.push_back(at->work);
+    const std::vector<std::int32_t> works =
+        works_between(line_.instant(now.start_ns), line_.instant(now.end_ns()));
+    count(found_.out, now);
+    if (works.empty()) return;
+    copied_bytes_.push_back(
+        event(line_.works[static_cast<std::size_t>(works.front())].event).bytes);
+    found_.copies_back.insert(found_.copies_back.end(), works.begin(), works.end());
+  }
+
+  void count(GradientCopies& copies, const RecordedEvent& copy) const {
+    if (line_.on_cpu) {
+      ++copies.launches;
+      copies.time += Duration(copy.duration_ns);
       return;
     }
+    for (const std::int32_t number :
+         works_between(line_.instant(copy.start_ns), line_.instant(copy.end_ns()))) {
+      const GpuWork& work = line_.works[static_cast<std::size_t>(number)];
+      ++copies.launches;
+      copies.time += work.end - work.start;
+    }
+  }
+
+  // Compute that was launched in that time, by that thread or by any.
+  [[nodiscard]] std::vector<std::int32_t> works_between(
+      Instant from, Instant to, std::optional<std::int32_t> thread = std::nullopt) const {
+    std::vector<std::int32_t> works;
+    for (auto at = std::ranges::lower_bound(launches_, from, {}, &Launch::at);
+         at != launches_.end() && at->at < to; ++at) {
+      const auto launch =
+          static_cast<std::size_t>(line_.works[static_cast<std::size_t>(at->work)].launch);
+      const bool is_there = !thread || line_.calls[launch].thread == *thread;
+      if (is_there && is_compute(at->work)) works.push_back(at->work);
+    }
+    return works;
   }
 
   [[nodiscard]] bool is_compute(std::int32_t work) const {
@@ -188,23 +247,49 @@ class Finder {
     TracedBucket bucket;
     bucket.call = number;
     bucket.copied = std::ranges::all_of(open_, &Open::copied);
-    for (Open& open : open_) bucket.gradients.push_back(open.gradient);
+    fill(bucket, now);
+    std::int64_t element = 0;  // bytes, of the gradients
+    std::optional<std::int64_t> sent;
+    for (const Open& open : open_) {
+      bucket.gradients.push_back(open.gradient);
+      element = std::max(element, open.element_size);
+    }
     open_.clear();
     if (const auto issued = issued_by_.find(number); issued != issued_by_.end()) {
       const TracedCollective& of_call = line_.collectives[static_cast<std::size_t>(issued->second)];
       bucket.collective = issued->second;
       bucket.elements = of_call.elements.value_or(0);
-      // A size without a type: counted in elements of four bytes.
-      if (!of_call.elements && of_call.bytes) bucket.elements = of_call.bytes->count() / 4;
-      if (of_call.bytes && of_call.elements.value_or(0) > 0) {
-        bucket.element_size = Bytes(of_call.bytes->count() / *of_call.elements);
+      // A size without a type: counted in elements of the gradients', or of four bytes.
+      if (!of_call.elements && of_call.bytes) {
+        bucket.elements = of_call.bytes->count() / (element > 0 ? element : 4);
+      } else if (of_call.bytes && of_call.elements.value_or(0) > 0) {
+        sent = std::max<std::int64_t>(1, of_call.bytes->count() / *of_call.elements);
       }
     } else if (now.shapes != kNone) {
-      TracedGradient whole;
+      Open whole;
       take_dims(whole, now);
-      bucket.elements = whole.elements;
+      bucket.elements = whole.gradient.elements;
     }
+    const bool is_narrowed = std::exchange(is_cast_, false) && sent.value_or(4) < 4;
+    bucket.element_size = Bytes(element > 0 ? element : is_narrowed ? 4 : sent.value_or(4));
+    bucket.sent_element = sent ? Bytes(*sent) : bucket.element_size;
     found_.buckets.push_back(std::move(bucket));
+  }
+
+  // What fills the bucket. Where that follows the last gradient, by one copy of all or a hook's cast, this one is ready behind it.
+  void fill(TracedBucket& bucket, const RecordedEvent& now) {
+    for (const Open& open : open_) {
+      if (open.copy != kNone) bucket.copies_in.push_back(open.copy);
+    }
+    const std::optional<Instant> batch = std::exchange(batch_, std::nullopt);
+    if (!batch && !is_cast_) return;
+    const Instant at = line_.instant(now.start_ns);
+    if (batch) bucket.copies_in = works_between(*batch, at, now.thread);
+    TracedGradient& last = open_.back().gradient;
+    last.host_ready = last.ready = at;
+    if (const std::int32_t work = last_compute_before(at, now.thread); work != kNone) {
+      set_work(last, work);
+    }
   }
 
   // The copies back stand in the order of the buckets, one per gradient.
@@ -238,6 +323,8 @@ class Finder {
           (bucket.elements == 0 || bucket.elements == sum)) {
         bucket.elements = sum;
       } else {
+        found_.is_compressed |= is_hooked_ && bucket.elements > 0 && bucket.elements < sum &&
+                                std::ranges::all_of(bucket.gradients, known);
         found_.sizes_known = false;
         share_out(bucket);
       }
@@ -267,7 +354,10 @@ class Finder {
   const TracedStep& step_;
   const Issued& issued_by_;
   std::vector<Launch> launches_;
-  std::vector<Open> open_;  // gradients that no bucket has taken yet
+  std::vector<Open> open_;        // gradients that no bucket has taken yet
+  std::optional<Instant> batch_;  // when all of them began to be copied
+  bool is_cast_ = false;          // since the last of them a hook has cast the bucket
+  bool is_hooked_ = false;        // DDP copies for a hook
   std::vector<std::int64_t> copied_bytes_;
   TracedBuckets found_;
 };

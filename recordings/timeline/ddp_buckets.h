@@ -14,6 +14,12 @@
 // mul_out or AccumulateGrad (record_shapes=True); otherwise unknown, and the bucket's elements are
 // shared out evenly.
 //
+// A bucket's sizes are those of its gradients, which DDP's caps count. What is sent may have another type: a communication hook
+// (bf16_compress_hook) casts the bucket first. Gradients' types are those of mul_out or AccumulateGrad; without shapes a cast
+// before an all-reduce of 16 bits tells that they had 32.
+//
+// With batched_grad_copy=True (PyTorch 2.15) one _foreach_copy_ and one div_ fill a bucket, behind its last AccumulateGrad.
+//
 // Of a trace without GPU work (Gloo on a CPU) ready times are those of the host.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -40,10 +46,18 @@ struct TracedBucket {
   std::int32_t collective = kNone;  // in RankTimeline::collectives; none: not on a GPU
   std::int32_t call = kNone;        // event of the operator that launched it
   std::int64_t elements = 0;        // 0: unknown
-  Bytes element_size{4};
+  Bytes element_size{4};            // of the gradients
+  Bytes sent_element{4};            // of what is all-reduced
   Bytes bytes;
   bool copied = false;                    // gradients are copied in and out, not views
+  std::vector<std::int32_t> copies_in;    // GPU work that fills it
   std::vector<TracedGradient> gradients;  // in gradient-ready order
+};
+
+// What copying gradients takes: on a GPU its launches and their work, on a CPU its operators.
+struct GradientCopies {
+  std::int64_t launches = 0;
+  Duration time{};
 };
 
 struct TracedBuckets {
@@ -51,6 +65,9 @@ struct TracedBuckets {
   std::int64_t gradients_after_last = 0;  // AccumulateGrads that no bucket owns
   bool sizes_known = true;                // of every gradient
   std::vector<std::int32_t> copies_back;  // GPU work that copies gradients out of their buckets
+  GradientCopies into, out;
+  bool is_batched = false;     // one copy of all gradients fills a bucket
+  bool is_compressed = false;  // a hook sends fewer elements than its bucket's gradients have
 };
 
 TracedBuckets ddp_buckets(const Recording& trace, const RankTimeline& line, const TracedStep& step);
