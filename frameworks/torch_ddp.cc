@@ -5,7 +5,8 @@
 // :80-110; c10d/reducer.cpp.
 //
 // From 2.11 on DDP takes bucket_cap_mb_list (2.9.1 and 2.10.0 do not): it walks the gradients in the order in which they became
-// ready in the first step (until it rebuilds its buckets, in the third forward, from the other end), closes bucket k once its bytes reach the k-th entry, and takes
+// ready in the first step (until it rebuilds its buckets, in the second forward, with static_graph the third, from the other
+// end; its log shows them a forward later), closes bucket k once its bytes reach the k-th entry, and takes
 // int(entry * 2^20) bytes for an entry. A bucket's bytes divided by 2^20 is exact in a double, and a
 // bucket reaches its own size with its last gradient only; so the list gives the plan's buckets, if
 // they are consecutive in ready order and of one dtype (DDP keeps a position in the list per dtype).
@@ -143,9 +144,9 @@ Export write_torch(Restriction& left, const Writing& writing) {
                            "; dovetail_torch.apply does it, on every version");
   } else {
     result.notes.push_back(
-        "in its first two steps (with static_graph three) DDP reads the list from its other end, "
-        "then "
-        "it rebuilds its buckets as planned: leave them out of timings");
+        "in its first step (with static_graph two) DDP reads the list from its other end, then it "
+        "rebuilds its buckets as planned, and its log shows them a step later: leave three steps "
+        "out of timings");
     result.notes.push_back(
         "torch.compile splits DDP's graphs by a size of its own: set "
         "torch._dynamo.config.optimize_ddp = False");

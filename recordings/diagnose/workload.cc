@@ -499,7 +499,7 @@ std::string estimate_note(const std::vector<models::CollectivePoint>& points) {
   const std::string first = dovetail::to_string(points.front().bytes);
   const std::string last = dovetail::to_string(points.back().bytes);
   return (points.size() == 1 ? "one size of all-reduce in the trace, " + first + ": all others"
-                            : "all-reduces below " + first + " and beyond " + last) +
+                             : "all-reduces below " + first + " and beyond " + last) +
          " are estimates from latency and bandwidth, with their range in all_reduce_estimated";
 }
 

@@ -45,7 +45,13 @@ Enum word(const Typed& typed, std::span<const Enum> values = kAllOf<Enum>) {
 inline Bytes size(const Typed& typed) {
   const auto bytes = attempt([&] { return parse_bytes(typed.value); });
   if (!bytes) fail(typed, bytes.error);
-  if (*bytes.value < Bytes(1)) fail(typed, "must be at least 1B");
+  if (*bytes.value < Bytes(1)) {
+    fail(typed, std::string("must be at least 1B") +
+                    (typed.policy.starts_with("torch-ddp")
+                         ? " (DDP's bucket_cap_mb=0 makes a bucket for each tensor: per-tensor or "
+                           "cap=1B,first=1B; below 0 one of all: one-bucket)"
+                         : ""));
+  }
   return *bytes.value;
 }
 
@@ -81,13 +87,19 @@ inline std::string exact_size(Bytes bytes) {
   return std::to_string(bytes.count()) + "B";
 }
 
-// "25", "0.5", "22.6274": MiB, for people, with six digits at most.
+// "25", "0.5", "22.627417": MiB, with as many digits as give these bytes where the product with 2^20 is cut to a whole number.
 inline std::string in_mb(Bytes bytes) {
-  std::array<char, 32> digits{};
-  const double value = static_cast<double>(bytes.count()) / (1 << 20);
-  const auto [end, status] = std::to_chars(digits.data(), digits.data() + digits.size(), value,
-                                           std::chars_format::general, 6);
-  return {digits.data(), end};
+  constexpr double kMib = 1 << 20;
+  const double value = static_cast<double>(bytes.count()) / kMib;
+  std::array<char, 40> digits{};
+  for (int precision = 6;; ++precision) {
+    const auto [end, status] = std::to_chars(digits.data(), digits.data() + digits.size(), value,
+                                             std::chars_format::general, precision);
+    double read = 0;
+    std::from_chars(digits.data(), end, read);
+    const bool is_exact = static_cast<std::int64_t>(read * kMib) == bytes.count();
+    if (is_exact || precision == 17) return {digits.data(), end};
+  }
 }
 
 }  // namespace dovetail::schedule::typed
