@@ -237,7 +237,7 @@ ordered_json sharding_json(const Diagnosis& diagnosis) {
     advice["is_told"] = found->is_told();
   }
   return {{"shards", sharding.shards > 0 ? ordered_json(sharding.shards) : nullptr},
-          {"replicas", sharding.replicas},
+          {"replicas", sharding.replicas > 0 ? ordered_json(sharding.replicas) : nullptr},
           {"gathers_again_for_backward", sharding.gathers_again()},
           {"freed_between_bytes", sharding.kept_without().count()},
           {"groups_ahead_in_forward", number(sharding.forward_ahead)},

@@ -463,14 +463,17 @@ std::vector<std::string> sharding_lines(const Diagnosis& diagnosis) {
   std::string text = "FSDP2: " + counted(sharding.groups.size(), "group");
   if (sharding.shards > 0)
     text += " over " + counted(static_cast<std::size_t>(sharding.shards), "rank");
-  if (sharding.replicas > 1) {
-    text += ", " + std::to_string(sharding.replicas) +
+  if (sharding.replicas != 1) {
+    text += ", " + (sharding.replicas > 1 ? std::to_string(sharding.replicas) : "with") +
             " replicas (HSDP: an all-reduce follows each reduce-scatter)";
   }
+  const std::int64_t to = sharding.resharded_to();
+  const std::string again_how =
+      to > 0 ? " gathered again for backward over " + std::to_string(to) +
+                   " ranks (reshard_after_forward=" + std::to_string(to) + "), which frees "
+             : " gathered again for backward (reshard_after_forward=True), which frees ";
   text += again == 0 ? "; none is gathered again for backward (reshard_after_forward=False)"
-                     : "; " + std::to_string(again) +
-                           " gathered again for backward (reshard_after_forward=True), which "
-                           "frees " +
+                     : "; " + std::to_string(again) + again_how +
                            dovetail::to_string(sharding.kept_without()) + " of a rank between";
   const auto ahead = [](const std::optional<std::int64_t>& groups) {
     return !groups ? std::string("not told")
@@ -646,10 +649,12 @@ void say_no_buckets(const Diagnosis& diagnosis, Brief& brief) {
   }
   if (const Finding* const uneven = finding_of(diagnosis, FindingKind::Uneven)) {
     const UnevenRank& most = diagnosis.uneven->ranks.front();
-    brief.why_nothing = diagnosis.uneven->is_always_the_same
-                            ? "rank " + std::to_string(most.rank) + " has " + times(most.times) +
-                                  " the work of the ranks' mean, and no bucket changes that"
-                            : "ranks have uneven work in turn, and no bucket changes that";
+    const std::string grouping = diagnosis.is_of_fsdp ? "group of FSDP's" : "bucket";
+    brief.why_nothing =
+        diagnosis.uneven->is_always_the_same
+            ? "rank " + std::to_string(most.rank) + " has " + times(most.times) +
+                  " the work of the ranks' mean, and no " + grouping + " changes that"
+            : "ranks have uneven work in turn, and no " + grouping + " changes that";
     brief.gives = std::string(diagnosis.uneven->of_experts ? "tokens" : "work") +
                   " spread evenly over the ranks: " + ms(uneven->amount) + " of " +
                   ms(uneven->whole) + " a step less";

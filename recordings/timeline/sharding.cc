@@ -50,15 +50,21 @@ class Reader {
     if (values.empty()) return std::nullopt;
     return median(values);
   }
-  // Of a CPU's gather the trace has what one rank gives: a reduction of the same dtype is whole.
+  // Of a CPU's gather the trace has what one rank gives, and a reduction is of the whole.
   void take_whole_gathers() {
-    for (ShardedGroup& group : found_.groups) {
-      const bool is_told = group.gathered > Bytes(0) && group.reduced > Bytes(0) &&
-                           group.gathered_as == group.reduced_as;
-      if (!is_told) continue;
-      found_.shards = std::max(found_.shards, group.reduced.count() / group.gathered.count());
-      group.gathered = group.reduced;
+    for (std::size_t g = 0; g < found_.groups.size(); ++g) {
+      ShardedGroup& group = found_.groups[g];
+      const auto [forward, backward] = given_[g];
+      if (forward <= 0 || group.elements <= 0 || group.gathered <= Bytes(0)) continue;
+      group.gathered = Bytes(group.gathered.count() / forward * group.elements);
+      found_.shards = std::max(found_.shards, group.elements / forward);
+      if (backward > 0) {
+        found_.backward_shards = std::max(found_.backward_shards, group.elements / backward);
+      }
     }
+    const bool has_replicas = std::ranges::any_of(
+        found_.groups, [](const ShardedGroup& group) { return group.all_reduces > 0; });
+    if (has_replicas && found_.replicas == 1) found_.replicas = 0;
   }
 
   [[nodiscard]] std::string_view name_of(std::int32_t event) const {
@@ -116,9 +122,14 @@ class Reader {
         backward != kNone ? backward : around(annotation, Is::FsdpBeforeForward);
     ++(backward != kNone ? group.backward : group.forward);
     found_.gathers_in_backward[number] = backward != kNone ? 1 : 0;
-    found_.shards = std::max(found_.shards, collective.group_size.value_or(0));
-    group.gathered_as = collective.dtype;
-    group.gathered = collective.bytes.value_or(Bytes(0));
+    auto& over = backward != kNone ? found_.backward_shards : found_.shards;
+    over = std::max(over, collective.group_size.value_or(0));
+    auto& given = given_[group_number];
+    (backward != kNone ? given.second : given.first) = collective.elements.value_or(0);
+    if (backward == kNone || group.gathered == Bytes(0)) {
+      group.gathered_as = collective.dtype;
+      group.gathered = collective.bytes.value_or(Bytes(0));
+    }
     if (hook == kNone) return;
     const auto places = places_.find({step_of(collective), backward != kNone ? 1 : 0});
     if (places == places_.end()) return;
@@ -152,6 +163,8 @@ class Reader {
   // By step, forward or backward: the place of each group.
   std::map<std::pair<std::int32_t, int>, std::map<std::string, std::int64_t>> places_;
   std::array<std::vector<std::int64_t>, 2> ahead_;  // of forward, of backward
+  // By group: elements that a gather's own rank is said to give, forward and backward.
+  std::map<std::size_t, std::pair<std::int64_t, std::int64_t>> given_;
   Sharding found_;
 };
 
@@ -161,10 +174,16 @@ bool Sharding::gathers_again() const {
   return std::ranges::any_of(groups, [](const ShardedGroup& group) { return group.backward > 0; });
 }
 
+std::int64_t Sharding::resharded_to() const {
+  return backward_shards > 0 && backward_shards < shards ? backward_shards : 0;
+}
+
 Bytes Sharding::kept_without() const {
   Bytes kept{};
   for (const ShardedGroup& group : groups) {
-    if (group.backward > 0) kept += group.gathered;
+    if (group.backward <= 0) continue;
+    kept += group.gathered;
+    if (resharded_to() > 0) kept -= Bytes(group.gathered.count() / resharded_to());
   }
   return kept;
 }

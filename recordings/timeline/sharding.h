@@ -45,10 +45,13 @@ struct Sharding {
   // How many groups ahead of the one that computes gathers are issued, in the middle; absent: none is.
   std::optional<std::int64_t> forward_ahead, backward_ahead;
   std::int64_t shards = 0, replicas = 1;  // 0: unknown
+  std::int64_t backward_shards = 0;       // over so many ranks gathers for backward go; 0: unknown
 
   // Whether groups are gathered again for backward (reshard_after_forward), and what a rank would keep more were they not.
   [[nodiscard]] bool gathers_again() const;
   [[nodiscard]] Bytes kept_without() const;
+  // Ranks that share a group's parameters between forward and backward (reshard_after_forward=2); 0: all shards.
+  [[nodiscard]] std::int64_t resharded_to() const;
 };
 
 // Nothing where no collective is annotated as one of FSDP2's.

@@ -12,6 +12,11 @@ CPU ranks (gloo, loopback), two steps recorded of each way; every rank's file st
     tp      a pair of layers cut by columns and rows on 2 x 2 ranks: an all-reduce of 8 x 128 activations in forward and one
             in backward, and one of each gradient among the replicas
     pp      2 stages of 2 layers, 4 micro-batches of 8 x 128, 1F1B: 4 sends each way
+    fsdp2_two   fsdp2 on 4 ranks with reshard_after_forward=2: in backward gathers go over two ranks each
+    fsdp2_bf16  fsdp2 that gathers bf16 and reduces f32
+    ddp_hook    DDP of the 4 layers, 8 gradients of f32, bucket_cap_mb=0.1 (104,857.6 bytes): buckets of 8, 8 / 2 gradients; a hook like
+                bf16_compress_hook sends them as bf16
+    ddp_batched the same without a hook, with batched_grad_copy=True: one copy fills a bucket, and one goes back (PyTorch 2.15)
 
 Exit codes: 0 done, 1 a rank failed, 77 no such PyTorch here (a skip, with the reason).
 
@@ -27,7 +32,7 @@ import socket
 import subprocess
 import sys
 
-WAYS = {"fsdp2": 2, "hsdp": 4, "tp": 4, "pp": 2}
+WAYS = {"fsdp2": 2, "hsdp": 4, "tp": 4, "pp": 2, "fsdp2_two": 4, "fsdp2_bf16": 2, "ddp_hook": 2, "ddp_batched": 2}
 WIDTH, ROWS, LAYERS, STEPS = 128, 8, 4, 2
 LIMIT_S = 240
 
@@ -39,12 +44,12 @@ def layers(count):
     return torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(count)])
 
 
-def sharded(mesh):
+def sharded(mesh, **options):
     from torch.distributed.fsdp import fully_shard
 
     model = layers(LAYERS)
     for layer in model:
-        fully_shard(layer, mesh=mesh)
+        fully_shard(layer, mesh=mesh, **options)
     return trainer(fully_shard(model, mesh=mesh))
 
 
@@ -66,6 +71,44 @@ def fsdp2():
     from torch.distributed.device_mesh import init_device_mesh
 
     return sharded(init_device_mesh("cpu", (2,), mesh_dim_names=("shard",)))
+
+
+def fsdp2_two():
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return sharded(init_device_mesh("cpu", (4,), mesh_dim_names=("shard",)), reshard_after_forward=2)
+
+
+def fsdp2_bf16():
+    import torch
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    return sharded(init_device_mesh("cpu", (2,), mesh_dim_names=("shard",)),
+                   mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32))
+
+
+def replicated(**options):
+    from torch.nn.parallel import DistributedDataParallel
+
+    return DistributedDataParallel(layers(LAYERS), bucket_cap_mb=0.1, **options)
+
+
+def ddp_hook():
+    import torch
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    # Under its own name DDP refuses the hook without a GPU.
+    def hook(state, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        return default_hooks.bf16_compress_hook(state, bucket)
+
+    model = replicated()
+    model.register_comm_hook(None, hook)
+    return trainer(model)
+
+
+def ddp_batched():
+    return trainer(replicated(batched_grad_copy=True))
 
 
 def hsdp():

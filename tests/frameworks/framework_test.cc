@@ -82,6 +82,8 @@ TEST(FrameworkTest, APolicyIsSaidAsItsFrameworkHasIt) {
   EXPECT_EQ(words("torch-ddp"), "PyTorch DDP's default");
   EXPECT_EQ(words("torch-ddp:cap=8MiB,first=1MiB"), "PyTorch 1.x DDP: bucket_cap_mb=8");
   EXPECT_EQ(words("torch-ddp:cap=512KiB,torch=2.14"), "PyTorch DDP: bucket_cap_mb=0.5");
+  // DDP takes int(cap * 2^20) bytes: 9.53674e-07 would be none.
+  EXPECT_EQ(words("torch-ddp:cap=1B,first=1B"), "PyTorch DDP: bucket_cap_mb=9.5367432e-07");
   EXPECT_EQ(words("exact"), "dovetail_torch.apply (own hooks)");
   EXPECT_THAT(words("exact:mode=copy,wait=end-of-backward"), HasSubstr("bucket_cap_mb_list"));
   EXPECT_EQ(words("naive"), "Paddle without its pass");

@@ -52,6 +52,37 @@ TEST(CpuRankTest, ThreadsAreStreamsAndTheWaitIsExposed) {
   EXPECT_THAT(headline(diagnosis), HasSubstr("is exposed communication"));
 }
 
+// f32 that a hook sends as bf16: a list is of f32 bytes, 33,024 elements a bucket, and so is the table of all-reduces.
+TEST(CpuRankTest, AHooksListIsInTheBytesThatDdpCounts) {
+  const JobTrace job = testing::gloo_job("ddp_hook", 2);
+  const Diagnosis diagnosis = diagnose(job);
+  const auto& forecast = diagnosis.ranks[0].forecast;
+  ASSERT_TRUE(forecast.workload.has_value()) << forecast.why_none;
+  const models::Profile& profile = forecast.workload->profile;
+  for (const models::ProfiledGradient& gradient : profile.gradients)
+    EXPECT_EQ(gradient.dtype, schedule::DType::F32);
+  ASSERT_TRUE(profile.collectives.has_value());
+  EXPECT_EQ(profile.collectives->points.front().bytes, Bytes(33'024 * 4));
+  ASSERT_TRUE(diagnosis.buckets.has_value());
+  EXPECT_EQ(diagnosis.copies->sent_element, Bytes(2));
+  std::string said;
+  for (const std::string& line : sentences(diagnosis)) said += line + "\n";
+  EXPECT_THAT(said, HasSubstr("sends gradients of 4 bytes an element as 2"));
+}
+
+// The first line says why there is no forecast: no gradient's all-reduce has a size.
+TEST(CpuRankTest, WhyThereIsNoForecastIsSaidFirst) {
+  std::string text = testing::trace_of(GlooStep());
+  for (const std::string key : {"Input Dims", "In msg nelems", "Out msg nelems"}) {
+    for (std::size_t at = text.find(key); at != std::string::npos; at = text.find(key))
+      text[at] = 'X';
+  }
+  const Diagnosis diagnosis = diagnose(testing::job_of(text));
+  EXPECT_FALSE(diagnosis.buckets.has_value());
+  EXPECT_THAT(brief(diagnosis).why_nothing,
+              StartsWith("the sizes of its all-reduces are not in the recording"));
+}
+
 // With a network that takes no time the step is the one whose all-reduces take none, and buckets are judged as on a GPU.
 TEST(CpuRankTest, ChangesGiveWhatTheChangedStepTakes) {
   const GlooStep now;

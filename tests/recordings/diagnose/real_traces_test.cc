@@ -188,10 +188,13 @@ TEST(KinetoDiagnosisTest, AJobThatSendsNothingIsToldThatItsHostIsLate) {
 // One rank in DistributedDataParallel has nothing to reduce: that is said, and what the wrapping costs.
 TEST(KinetoDiagnosisTest, OneRankSendsNothing) {
   const Diagnosis diagnosis = diagnose(testing::h100_job("ddp-one"));
-  EXPECT_EQ(headline(diagnosis), "one rank, which sends nothing");
-  EXPECT_EQ(brief(diagnosis).why_nothing,
-            "this job is one rank and sends nothing; DistributedDataParallel around it costs its "
-            "host and copies");
+  ASSERT_TRUE(diagnosis.copies.has_value());
+  EXPECT_EQ(diagnosis.copies->into.launches, 21);
+  EXPECT_EQ(diagnosis.copies->out.launches, 21);
+  EXPECT_THAT(headline(diagnosis), StartsWith("one rank, for which NCCL launches nothing"));
+  EXPECT_THAT(brief(diagnosis).why_nothing,
+              StartsWith("this job is one rank and sends nothing; DistributedDataParallel around "
+                         "it costs its host and 21 copies into 6 buckets ("));
   EXPECT_THAT(brief(diagnosis).left, HasSubstr("(CUDA graphs, compiled steps)"));
 }
 

@@ -65,6 +65,30 @@ TEST(ShardingTest, GlooRanksHaveTheirGroupsToo) {
   }
 }
 
+// reshard_after_forward=2 on four ranks: a group's half stays with each of two, 33,024 bytes a layer. A Gloo trace does not say over how
+// many replicas an all-reduce goes.
+TEST(ShardingTest, GathersForBackwardMayGoOverFewerRanks) {
+  const auto two = sharding_of(testing::gloo_job("fsdp2_two", 1).ranks[0]);
+  ASSERT_TRUE(two.has_value());
+  EXPECT_EQ(two->shards, 4);
+  EXPECT_EQ(two->resharded_to(), 2);
+  EXPECT_EQ(two->groups[0].gathered, Bytes(66'048));
+  EXPECT_EQ(two->kept_without(), Bytes(4 * 33'024));
+  const auto hsdp = sharding_of(testing::gloo_job("hsdp", 4).ranks[0]);
+  EXPECT_EQ(hsdp->resharded_to(), 0);
+  EXPECT_EQ(hsdp->kept_without(), Bytes(4 * 66'048));
+  EXPECT_EQ(hsdp->replicas, 0);
+}
+
+// What is gathered as bf16 and reduced as f32 is whole all the same.
+TEST(ShardingTest, MixedPrecisionGathersAreWhole) {
+  const auto sharding = sharding_of(testing::gloo_job("fsdp2_bf16", 1).ranks[0]);
+  ASSERT_TRUE(sharding.has_value());
+  EXPECT_EQ(sharding->shards, 2);
+  EXPECT_EQ(sharding->groups[0].gathered, Bytes(16'512 * 2));
+  EXPECT_EQ(sharding->groups[0].reduced, Bytes(16'512 * 4));
+}
+
 TEST(ShardingTest, OtherTracesHaveNone) {
   EXPECT_FALSE(sharding_of(testing::resnet50().ranks[0]).has_value());
   EXPECT_FALSE(sharding_of(testing::h100_job("ddp").ranks[0]).has_value());

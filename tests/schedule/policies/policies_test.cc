@@ -169,7 +169,8 @@ TEST(PoliciesTest, APolicyOfValuesIsThatOfTheirWords) {
 TEST(PoliciesTest, ABadSpecIsRefusedWithWhatWasExpected) {
   EXPECT_THAT(refusal("torch-dpd"), HasSubstr("did you mean \"torch-ddp\""));
   EXPECT_THAT(refusal("torch-ddp:cap=25"), HasSubstr("expected a size with its unit"));
-  EXPECT_THAT(refusal("torch-ddp:cap=0B"), HasSubstr("at least 1B"));
+  EXPECT_THAT(refusal("torch-ddp:cap=0B"),
+              ::testing::AllOf(HasSubstr("at least 1B"), HasSubstr("DDP's bucket_cap_mb=0")));
   EXPECT_THAT(refusal("torch-ddp:cap=-1MiB"), HasSubstr("expected a size"));
   EXPECT_THAT(refusal("torch-ddp:limit=1MiB"),
               HasSubstr("known: cap, first, torch, k, sync, average, sums, mode, wait, scope"));
