@@ -95,6 +95,8 @@ def check(ddp):
     """After the third step (with static_graph the fourth): raises RuntimeError unless DDP's own log shows the plan's buckets."""
     said = ddp._get_ddp_logging_data()
     sizes = [int(size) for size in str(said.get("rebuilt_bucket_sizes", "")).split(",") if size.strip()]
+    if not sizes:
+        raise RuntimeError("DDP's log has no rebuilt buckets yet: it has them after the third step (with static_graph the fourth)")
     if sizes != [size for size, _ in BUCKETS]:
         raise RuntimeError(f"DDP's buckets hold {sizes} bytes, the plan's {[size for size, _ in BUCKETS]}")
 )py";

@@ -144,7 +144,8 @@ def apply(model, plan, *, optimizer=None, form=None, process_groups=None, check_
                     do is said, and left out
     process_groups  {name in the plan: group of torch.distributed}; one group: the default group
     check_steps     compare what a step did with the plan, at the third forward (with static_graph the fourth)
-    options         further options of DistributedDataParallel (of the form hooks: broadcast_buffers only)
+    options         further options of DistributedDataParallel (of the form hooks: broadcast_buffers and
+                    forward_sync_buffers only)
 
     Raises PlanError where the plan does not fit, PlanMismatch where it was not followed.
     """
@@ -321,7 +322,10 @@ def check(model):
     plan = applied.plan
     sizes, members, order = logged_buckets(model)
     problems = []
-    if sizes != [bucket.bytes for bucket in plan.buckets]:
+    if not sizes:
+        problems.append("DDP's log has no rebuilt buckets yet: it has them after the third step (with static_graph the "
+                        "fourth)")
+    elif sizes != [bucket.bytes for bucket in plan.buckets]:
         problems.append(f"DDP's buckets hold {sizes} bytes, the plan's {[bucket.bytes for bucket in plan.buckets]}")
     if members is not None:
         for number, (found, bucket) in enumerate(zip(members, plan.buckets)):

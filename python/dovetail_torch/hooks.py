@@ -58,13 +58,14 @@ class PlannedModel(torch.nn.Module):
     """The module of apply(form="hooks"). Use it as one uses DistributedDataParallel."""
 
     def __init__(self, module, plan, parameters, groups, optimizer=None, broadcast_buffers=True, check_steps=True,
-                 say=lambda text: None):
+                 say=lambda text: None, forward_sync_buffers=None):
         super().__init__()
         self.module = module
         self.require_backward_grad_sync = True
         self._plan, self._say, self._optimizer = plan, say, optimizer
         self._parameters_by_name = parameters
-        self._broadcast_buffers = broadcast_buffers
+        # PyTorch 2.13 gave the option another name.
+        self._broadcast_buffers = broadcast_buffers if forward_sync_buffers is None else forward_sync_buffers
         self._check_steps = check_steps
         self._steps = 0       # backward passes that were reduced
         self._sent = []       # (bucket, bytes) of this step, in launch order

@@ -357,7 +357,10 @@ def check_static_graph(workload):
     plan = plan_of("threshold:cap=60KiB,mode=copy,wait=end-of-backward", workload)
     module = make_model()
     model = dovetail_torch.apply(module, plan, say=lambda text: None, static_graph=True)
-    train(model, sgd(module), steps=5)
+    train(model, sgd(module), steps=1)
+    if has_list():
+        raises(dovetail_torch.PlanMismatch, "after the third step", lambda: dovetail_torch.check(model))
+    train(model, sgd(module), steps=4)
     check(model._dovetail.forwards == 5 and model._dovetail.checked, "a plan is followed with static_graph, and was looked at")
 
 
