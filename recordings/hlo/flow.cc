@@ -24,9 +24,8 @@ constexpr std::array<std::string_view, 7> kCollectives = {
     "all-reduce",         "all-gather",           "reduce-scatter",   "all-to-all",
     "collective-permute", "collective-broadcast", "ragged-all-to-all"};
 // Their result is their first operand.
-constexpr std::array<std::string_view, 9> kAliases = {
-    "bitcast",    "opt-barrier", "optimization-barrier", "domain",    "add-dependency",
-    "copy-start", "copy-done",   "async-update",         "async-done"};
+constexpr std::array<std::string_view, 6> kAliases = {
+    "bitcast", "opt-barrier", "optimization-barrier", "domain", "add-dependency", "copy-start"};
 constexpr std::array<std::string_view, 7> kNoData = {
     "constant",    "iota", "after-all", "partition-id", "replica-id", "rng-get-and-update-state",
     "create-token"};
@@ -36,16 +35,6 @@ constexpr std::array<std::string_view, 8> kOutside = {
 template <class Table>
 bool is_among(const Table& table, std::string_view word) {
   return std::ranges::find(table, word) != table.end();
-}
-
-// The kind of a collective, plain or its start; "": none.
-std::string_view collective_kind(std::string_view opcode) {
-  if (opcode.ends_with("-start")) opcode.remove_suffix(6);
-  return is_among(kCollectives, opcode) ? opcode : std::string_view{};
-}
-
-bool is_collective_done(std::string_view opcode) {
-  return opcode.ends_with("-done") && is_among(kCollectives, opcode.substr(0, opcode.size() - 5));
 }
 
 using Values = std::vector<std::size_t>;
@@ -75,6 +64,11 @@ class Walk {
 
  private:
   using Arguments = std::map<std::size_t, Values>;
+
+  // What called the computation that is walked.
+  struct Around {
+    bool is_async = false, is_fusion = false;
+  };
 
   [[noreturn]] void fail(const HloInstruction& at, const std::string& what) const {
     throw InputError(file_.name + ": line " + std::to_string(at.line) + ": " + printable(at.name) +
@@ -140,27 +134,45 @@ class Walk {
     if (is_among(kNoData, opcode)) return Values(at.shape.leaves().size(), kNoValue);
     if (opcode == "tuple") return joined(operands);
     if (opcode == "get-tuple-element") return element(within, at, operands);
-    if (is_alias(at)) return operands.empty() ? Values{} : operands.front();
     if (is_among(kOutside, opcode)) {
       ++outside_[std::string(opcode) + ": traffic with the host or another program"];
       return Values(at.shape.leaves().size(), kNoValue);
     }
-    if (opcode == "call") return walk(called(at, "to_apply"), numbered(operands), turn, depth + 1);
-    if (opcode == "async-start") {
-      return walk(called(at, "calls"), numbered(operands), turn, depth + 1);
+    if (is_alias(at)) return operands.empty() ? Values{} : operands.front();
+    if (opcode == "call") return opened(at, called(at, "to_apply"), operands, turn, depth);
+    if (opcode == "async-start" || (opcode == "fusion" && joins_devices(called(at, "calls")))) {
+      return opened(at, called(at, "calls"), operands, turn, depth);
     }
     if (opcode == "while") return unroll(at, joined(operands), turn, depth);
     if (opcode == "conditional") return first_branch(at, operands, turn, depth);
-    if (!collective_kind(opcode).empty()) return collective(within, at, operands, turn);
+    if (is_among(kCollectives, opcode)) return collective(within, at, operands, turn);
     return compute(within, at, operands, turn);
   }
 
   static bool is_alias(const HloInstruction& at) {
-    if (is_collective_done(at.opcode) || is_among(kAliases, at.opcode)) return true;
+    if (at.opcode.ends_with("-done") || at.opcode.ends_with("-update")) return true;
+    if (is_among(kAliases, at.opcode)) return true;
     const std::string_view target = at.attribute("custom_call_target");
     return at.opcode == "custom-call" &&
            (target == "\"Sharding\"" || target == "\"SPMDFullToShardShape\"" ||
             target == "\"SPMDShardToFullShape\"");
+  }
+
+  // A collective that XLA emits as a kernel of its own stands in a fusion (jaxlib 0.12, kind __triton_collective).
+  static bool joins_devices(const HloComputation& fused) {
+    return std::ranges::any_of(fused.instructions, [](const HloInstruction& part) {
+      return is_among(kCollectives, part.opcode);
+    });
+  }
+
+  Values opened(const HloInstruction& at, const HloComputation& called,
+                const std::vector<Values>& operands, const std::string& turn, int depth) {
+    const Around before = around_;
+    around_.is_async = before.is_async || at.is_start || at.opcode == "async-start";
+    around_.is_fusion = before.is_fusion || at.opcode == "fusion";
+    Values results = walk(called, numbered(operands), turn, depth + 1);
+    around_ = before;
+    return results;
   }
 
   static Values joined(const std::vector<Values>& operands) {
@@ -275,14 +287,15 @@ class Walk {
     return results;
   }
 
-  // What -start gives beside the results (its operands, contexts) is not kept, so -done is its alias.
   Values collective(const HloComputation& within, const HloInstruction& at,
                     const std::vector<Values>& operands, const std::string& turn) {
-    const std::string_view kind = collective_kind(at.opcode);
+    const std::string_view kind = at.opcode;
     HloCollective made;
     made.kind = std::string(kind);
-    made.is_async = at.opcode.ends_with("-start");
-    const std::vector<const HloShape*> shapes = result_shapes(kind, at, operands);
+    made.line = at.line;
+    made.is_async = at.is_start || around_.is_async;
+    made.is_kernel_of_xla = around_.is_fusion;
+    const std::vector<const HloShape*> shapes = result_shapes(at, operands);
     Values inputs = joined(operands);
     made.groups = kind == "collective-permute" ? permuted(at) : hlo_groups(file_, at, world_);
     if (made.groups.empty()) {
@@ -291,6 +304,7 @@ class Walk {
     }
     std::int64_t in = 0;
     for (const HloShape* shape : operand_shapes(within, at)) {
+      if (in > 0 && kind == "ragged-all-to-all") break;  // behind it: where what goes
       in += shape->bytes();
       if (made.type.empty())
         made.type = printable(shape->leaves().empty() ? "" : shape->leaves().front()->type);
@@ -321,15 +335,10 @@ class Walk {
     return {{devices.begin(), devices.end()}};
   }
 
-  std::vector<const HloShape*> result_shapes(std::string_view kind, const HloInstruction& at,
+  std::vector<const HloShape*> result_shapes(const HloInstruction& at,
                                              const std::vector<Values>& operands) const {
-    // (operands, results, contexts) of a start; all-reduce-start gives its results alone.
-    const bool is_start = at.opcode.ends_with("-start");
-    const bool has_both = is_start && kind != "all-reduce" && at.shape.parts.size() > 1;
-    const HloShape& results = has_both ? at.shape.parts[1] : at.shape;
-    std::vector<const HloShape*> shapes = results.leaves();
-    if (kind != "all-to-all" && kind != "ragged-all-to-all" &&
-        shapes.size() != joined(operands).size()) {
+    std::vector<const HloShape*> shapes = at.shape.leaves();
+    if (!at.opcode.ends_with("all-to-all") && shapes.size() != joined(operands).size()) {
       fail(at, "has " + std::to_string(joined(operands).size()) + " operands and " +
                    std::to_string(shapes.size()) + " results");
     }
@@ -341,6 +350,7 @@ class Walk {
   std::int64_t world_;
   HloFlow flow_;
   std::size_t walked_ = 0;
+  Around around_;
   std::set<std::string, std::less<>> names_;
   std::map<std::string, std::size_t> outside_;
 };

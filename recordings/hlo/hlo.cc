@@ -479,11 +479,35 @@ class Builder {
       made_.left_out.emplace_back(
           "collective-permute: priced as an all-to-all that moves as many bytes per device");
     }
+    say_collectives();
     for (std::string& line : flow_.left_out) made_.left_out.push_back(std::move(line));
     made_.what = "HLO module " + made_.program.name + ", " +
                  counted(made_.program.world_size, "device") +
                  ". Gradients are not marked in HLO: all-reduces (sum) that lead to an update are "
                  "taken for theirs. Times are those of --cluster.";
+  }
+
+  void say_collectives() {
+    std::map<std::size_t, std::size_t> turns;  // by line
+    std::size_t kernels = 0;
+    for (const HloCollective& of : flow_.collectives) {
+      kernels += of.is_kernel_of_xla ? 1 : 0;
+      const bool reduces = of.kind == "all-reduce" || of.kind == "reduce-scatter";
+      if (reduces && !of.is_gradients) ++turns[of.line];
+    }
+    std::erase_if(turns, [](const auto& one) { return one.second < 2; });
+    std::size_t reductions = 0;
+    for (const auto& [line, count] : turns) reductions += count;
+    if (reductions > 0) {
+      made_.left_out.push_back(counted(reductions, "reduction") +
+                               " in the turns of loops: XLA combines within a turn only, so they "
+                               "stay the step's own and no plan groups them");
+    }
+    if (kernels > 0) {
+      made_.left_out.push_back(counted(kernels, "collective") +
+                               " that XLA runs as kernels of its own over NVLink, without NCCL: "
+                               "priced as the machine's");
+    }
   }
 
   const Source& file_;

@@ -156,7 +156,25 @@ class Reader {
       if (sign == std::string_view::npos) continue;
       made.attributes.emplace_back(part.substr(0, sign), part.substr(sign + 1));
     }
+    take_start(made);
     keep(std::move(made));
+  }
+
+  // fusion-start, all-gather-start: the instruction itself, started. async-start names a computation, copy-start gives
+  // its result first.
+  static void take_start(HloInstruction& made) {
+    if (!made.opcode.ends_with("-start") || made.opcode == "async-start" ||
+        made.opcode == "copy-start") {
+      return;
+    }
+    made.opcode.remove_suffix(6);
+    made.is_start = true;
+    const std::vector<HloShape>& parts = made.shape.parts;
+    if (parts.size() < 2) return;
+    if (parts.front().is_tuple || parts.size() != made.operands.size()) {
+      HloShape results = parts[1];
+      made.shape = std::move(results);
+    }
   }
 
   void keep(HloInstruction made) {

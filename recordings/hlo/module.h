@@ -8,7 +8,8 @@
 //   }
 //
 // Names come with or without %, operands with or without their shape; tables of file names and metadata are
-// passed over. Source of the grammar: openxla/xla, hlo_instruction.cc's printer; dumps of jaxlib 0.10.2.
+// passed over. An OPCODE-start gives (operands, results, contexts), in versions before 0.12 of jaxlib an all-reduce-start its
+// results alone. Source of the grammar: openxla/xla, hlo_instruction.cc's printer; dumps of jaxlib 0.10.2 and 0.12.0.1.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -46,11 +47,12 @@ std::optional<std::int64_t> hlo_element_bytes(std::string_view type);
 struct HloInstruction {
   std::string_view name;
   HloShape shape;
-  std::string_view opcode;
+  std::string_view opcode;  // of the start of an asynchronous one: without -start
   std::vector<std::string_view> operands;  // names; of parameter(0): "0"
   std::vector<std::pair<std::string_view, std::string_view>> attributes;
   std::size_t line = 0;
   bool is_root = false;
+  bool is_start = false;  // of its asynchronous form; its shape is that of the results
 
   [[nodiscard]] std::string_view attribute(std::string_view key) const;  // "": it has none
 };

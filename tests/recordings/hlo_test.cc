@@ -158,6 +158,51 @@ TEST(HloTest, GpusThresholdOfTheCombinerIsSeenInTheModule) {
   EXPECT_EQ(product_flop(some), (3 * weights - 1024 * 2048) * 1024 * 2);
 }
 
+// jaxlib 0.12: three weights of 4 MiB replicated over eight GPUs, all-reduces combined up to 8 MiB and 64 bytes.
+TEST(HloTest, AnAllReduceThatXlaRunsAsAKernelOfItsOwnIsRead) {
+  const ImportedHlo step = dump("gpu12-dp.txt");
+  ASSERT_THAT(kinds(step), ElementsAre("all-reduce", "all-reduce"));
+  // The loss and the weights whose gradients are first; the third, of no more than 4 MiB, stands in a fusion-start.
+  EXPECT_EQ(step.collectives[0].bytes, Bytes(4 + (8 << 20)));
+  EXPECT_EQ(step.collectives[0].parts, 3u);
+  EXPECT_FALSE(step.collectives[0].is_kernel_of_xla);
+  EXPECT_EQ(step.collectives[1].bytes, Bytes(4 << 20));
+  EXPECT_TRUE(step.collectives[1].is_kernel_of_xla);
+  for (const HloCollective& one : step.collectives) EXPECT_TRUE(one.is_async && one.is_gradients);
+  EXPECT_EQ(owed_elements(step), 3 << 20);
+  EXPECT_THAT(step.left_out, Contains(HasSubstr("1 collective that XLA runs as kernels of its own")));
+}
+
+// Four weights of 4 MiB cut in eight; reduce-scatters are combined up to 1 MiB of what comes out, 512 KiB of each.
+TEST(HloTest, ReduceScattersAreCombinedByTheShardsThatComeOut) {
+  const ImportedHlo step = dump("gpu12-fsdp.txt");
+  std::vector<std::size_t> parts;
+  for (const HloCollective& one : step.collectives) {
+    if (one.kind != "reduce-scatter") continue;
+    EXPECT_EQ(one.bytes, Bytes(8 << 20));
+    EXPECT_TRUE(one.is_async);
+    parts.push_back(one.parts);
+  }
+  EXPECT_THAT(parts, ElementsAre(2, 2));
+}
+
+// jax.lax.scan over three layers: what stands in the loop is there in each of its turns.
+TEST(HloTest, CollectivesOfScannedLayersComeOncePerTurn) {
+  const auto count = [](const ImportedHlo& step, const std::string& kind) {
+    return std::ranges::count(step.collectives, kind, &HloCollective::kind);
+  };
+  const ImportedHlo cut = dump("gpu12-scan-fsdp.txt");
+  EXPECT_EQ(count(cut, "all-gather"), 3 + 3);  // forward, and again backward
+  EXPECT_EQ(count(cut, "reduce-scatter"), 3);
+  EXPECT_EQ(count(cut, "all-reduce"), 1);  // the loss
+  const ImportedHlo whole = dump("gpu12-scan.txt");
+  EXPECT_EQ(count(whole, "all-reduce"), 3 + 1);
+  EXPECT_TRUE(whole.program.reductions.empty());
+  EXPECT_THAT(whole.left_out, Contains(HasSubstr("3 reductions in the turns of loops")));
+  // 128 rows per device: forward once, backward twice for each layer, whose input is the loop's state.
+  EXPECT_EQ(product_flop(whole), 3.0 * 3 * 2 * 128 * 1024 * 1024);
+}
+
 TEST(HloTest, CopiesThatAreReadOtherwiseStay) {
   const std::string lines =
       "  %p = f32[8]{0} parameter(0)\n  %g = f32[8]{0} negate(%p)\n  %h = f32[8]{0} "
@@ -177,7 +222,8 @@ TEST(HloTest, CopiesThatAreReadOtherwiseStay) {
 
 TEST(HloTest, ProgramsAreSoundAndComeBackFromTheirFiles) {
   for (const char* name :
-       {"cpu-dp.txt", "cpu-fsdp.txt", "cpu-tp.txt", "gpu-dp.txt", "gpu-dp-5000000.txt"}) {
+       {"cpu-dp.txt", "cpu-fsdp.txt", "cpu-tp.txt", "gpu-dp.txt", "gpu-dp-5000000.txt",
+        "gpu12-dp.txt", "gpu12-fsdp.txt", "gpu12-scan.txt", "gpu12-scan-fsdp.txt"}) {
     const schedule::Program program = dump(name).program;
     EXPECT_THAT(schedule::problems(program), ::testing::IsEmpty()) << name;
     EXPECT_EQ(schedule::parse_program("f", schedule::program_to_json(program)), program) << name;
@@ -202,6 +248,79 @@ TEST(HloTest, AnAsynchronousPairIsOneCollective) {
   const auto slice = std::ranges::find(step.program.ops, "sl", &schedule::Op::name);
   ASSERT_NE(slice, step.program.ops.end());
   EXPECT_EQ(step.program.tensor(slice->reads.at(0)).name, "ag");
+}
+
+// (operands, results) and (operands, results, contexts), as jaxlib 0.12 prints them; with one operand and with two.
+TEST(HloTest, AStartGivesItsOperandsBesideItsResults) {
+  const std::string groups = "replica_groups={{0,1,2,3}}";
+  const ImportedHlo step = step_of(
+      "  %p = f32[8]{0} parameter(0)\n"
+      "  %g = f32[8]{0} negate(%p)\n"
+      "  %h = f32[8]{0} exponential(%p)\n"
+      "  %ar = ((f32[8]{0}, f32[8]{0}), (f32[8]{0}, f32[8]{0})) all-reduce-start(%g, %h), " +
+      groups +
+      ", to_apply=%add\n"
+      "  %ard = (f32[8]{0}, f32[8]{0}) all-reduce-done(%ar)\n"
+      "  %a = f32[8]{0} get-tuple-element(%ard), index=0\n"
+      "  %b = f32[8]{0} get-tuple-element(%ard), index=1\n"
+      "  %rs = ((f32[8]{0}), f32[2]{0}) reduce-scatter-start(%a), " +
+      groups +
+      ", dimensions={0}, to_apply=%add\n"
+      "  %rsd = f32[2]{0} reduce-scatter-done(%rs)\n"
+      "  %cp = ((f32[2]{0}), f32[2]{0}, u32[], u32[]) collective-permute-start(%rsd), "
+      "source_target_pairs={{0,1},{1,0}}\n"
+      "  %cpd = f32[2]{0} collective-permute-done(%cp)\n"
+      "  %cb = ((f32[8]{0}), f32[8]{0}, s32[]) collective-broadcast-start(%b), " +
+      groups +
+      "\n  %cbd = f32[8]{0} collective-broadcast-done(%cb)\n"
+      "  %n = s64[4]{0} constant({2,2,2,2})\n"
+      "  %ra = ((f32[8]{0}, f32[8]{0}, s64[4]{0}, s64[4]{0}, s64[4]{0}, s64[4]{0}), f32[8]{0}) "
+      "ragged-all-to-all-start(%cbd, %p, %n, %n, %n, %n), " +
+      groups +
+      "\n  %rad = f32[8]{0} ragged-all-to-all-done(%ra)\n"
+      "  ROOT %u = f32[8]{0} add(%rad, %rad)\n");
+  ASSERT_THAT(kinds(step), ElementsAre("all-reduce", "reduce-scatter", "collective-permute",
+                                       "collective-broadcast", "ragged-all-to-all"));
+  std::vector<Bytes> sizes;
+  for (const HloCollective& one : step.collectives) {
+    EXPECT_TRUE(one.is_async) << one.name;
+    sizes.push_back(one.bytes);
+  }
+  // Of the ragged one what it sends, without the output and the places.
+  EXPECT_THAT(sizes, ElementsAre(Bytes(64), Bytes(32), Bytes(8), Bytes(32), Bytes(32)));
+}
+
+TEST(HloTest, WhatAnAsyncStartCallsIsAsynchronous) {
+  const std::string called =
+      "%called (x: f32[8]) -> f32[32] {\n  %x = f32[8]{0} parameter(0)\n"
+      "  ROOT %ag = f32[32]{0} all-gather(%x), dimensions={0}\n}\n\n";
+  const ImportedHlo step = step_of(
+      "  %p = f32[8]{0} parameter(0)\n"
+      "  %s = ((f32[8]{0}), f32[32]{0}, s32[]) async-start(%p), calls=%called\n"
+      "  %v = ((f32[8]{0}), f32[32]{0}, s32[]) async-update(%s)\n"
+      "  %d = f32[32]{0} async-done(%v)\n"
+      "  ROOT %u = f32[8]{0} slice(%d), slice={[0:8]}\n",
+      called);
+  ASSERT_THAT(kinds(step), ElementsAre("all-gather"));
+  EXPECT_TRUE(step.collectives[0].is_async);
+  EXPECT_FALSE(step.collectives[0].is_kernel_of_xla);
+}
+
+// A copy of a slice beside compute, as jaxlib 0.12 starts it: the slice is read and written, not the whole.
+TEST(HloTest, AFusionThatIsStartedCostsWhatItCosts) {
+  const std::string fused =
+      "%cut (x: f32[1024], i: s32[]) -> f32[8] {\n  %x = f32[1024]{0} parameter(0)\n"
+      "  %i = s32[] parameter(1)\n"
+      "  ROOT %s = f32[8]{0} dynamic-slice(%x, %i), dynamic_slice_sizes={8}\n}\n\n";
+  const ImportedHlo step = step_of(
+      "  %p = f32[1024]{0} parameter(0)\n  %c = s32[] constant(0)\n"
+      "  %f = ((f32[1024]{0}, s32[]), f32[8]{0}, u32[]) fusion-start(%p, %c), kind=kLoop, "
+      "calls=%cut\n"
+      "  %d = f32[8]{0} fusion-done(%f)\n  ROOT %u = f32[8]{0} negate(%d)\n",
+      fused);
+  ASSERT_EQ(step.program.ops.size(), 2u);
+  const auto& work = std::get<schedule::MemoryWork>(step.program.ops[0].work);
+  EXPECT_EQ(work.bytes, Bytes(32 + 32 + 4));  // slice, result, place
 }
 
 TEST(HloTest, AnAllReduceThatAProductReadsIsNoGradient) {
