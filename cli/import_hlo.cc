@@ -57,21 +57,22 @@ void print_hlo_collectives(std::ostream& out, const std::vector<imports::HloColl
   const std::vector<Row> rows = rows_of(all);
   out << "collectives, in the order of the module\n";
   cli::print_table(
-      out,
-      table_of<Row>(
-          {{{"", "name"}, [](const Row& row) { return row.first->name; }},
-           {{"", "kind"},
-            [](const Row& row) { return row.first->kind + (row.first->is_async ? " (async)" : ""); }},
-           {{"", "type"}, [](const Row& row) { return row.first->type; }},
-           {{"", "parts"}, [](const Row& row) { return row.first->parts; }},
-           {{"", "size"}, [](const Row& row) { return row.first->bytes; }},
-           {{"", "times"}, &Row::turns},
-           {{"", "devices"}, [](const Row& row) { return group_text(row.first->groups); }},
-           {{"", "what"},
-            [](const Row& row) {
-              return row.first->is_gradients ? "gradients" : "the step's own";
-            }}},
-          std::span(rows).first(std::min(rows.size(), kMostRows))));
+      out, table_of<Row>(
+               {{{"", "name"}, [](const Row& row) { return row.first->name; }},
+                {{"", "kind"},
+                 [](const Row& row) {
+                   return row.first->kind + (row.first->is_async ? " (async)" : "");
+                 }},
+                {{"", "type"}, [](const Row& row) { return row.first->type; }},
+                {{"", "parts"}, [](const Row& row) { return row.first->parts; }},
+                {{"", "size"}, [](const Row& row) { return row.first->bytes; }},
+                {{"", "times"}, &Row::turns},
+                {{"", "devices"}, [](const Row& row) { return group_text(row.first->groups); }},
+                {{"", "what"},
+                 [](const Row& row) {
+                   return row.first->is_gradients ? "gradients" : "the step's own";
+                 }}},
+               std::span(rows).first(std::min(rows.size(), kMostRows))));
   if (rows.size() > kMostRows) out << "and " << rows.size() - kMostRows << " more\n";
 }
 

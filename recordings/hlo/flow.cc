@@ -51,7 +51,8 @@ class Walk {
       if (at.opcode != "parameter") continue;
       const std::size_t number = parameter_number(at);
       Values values;
-      for (const HloShape* leaf : at.shape.leaves()) values.push_back(add_value(*leaf, at.name));
+      const std::string name = argument_name(at);
+      for (const HloShape* leaf : at.shape.leaves()) values.push_back(add_value(*leaf, name));
       for (const std::size_t value : values) flow_.values[value].parameter = number;
       arguments[number] = std::move(values);
     }
@@ -79,6 +80,20 @@ class Walk {
     if (*hlo_element_bytes(shape.type) == 0) return kNoValue;
     flow_.values.push_back({.shape = &shape, .name = std::string(name), .parameter = {}});
     return flow_.values.size() - 1;
+  }
+
+  // "weights['out'][0]", as JAX calls an argument of the step; else that of the instruction.
+  static std::string argument_name(const HloInstruction& at) {
+    constexpr std::string_view kKey = "op_name=\"";
+    const std::string_view metadata = at.attribute("metadata");
+    const std::size_t key = metadata.find(kKey);
+    std::string name;
+    for (std::size_t i = key + kKey.size(); key != std::string_view::npos && i < metadata.size();
+         ++i) {
+      if (metadata[i] == '"') return name;
+      if (metadata[i] != '\\') name += metadata[i];
+    }
+    return std::string(at.name);
   }
 
   [[nodiscard]] std::size_t parameter_number(const HloInstruction& at) const {

@@ -104,6 +104,7 @@ class Builder {
     count_work();
     find_debts();
     find_phases();
+    find_weights();
     find_updates();
     add_ops();
     issue_ops();
@@ -223,6 +224,29 @@ class Builder {
     }
   }
 
+  // The one argument of the step that has a gradient's size, is read in forward or backward and beside the gradient
+  // in the optimizer. Absent where several are: updates in one fusion, a norm over all gradients.
+  void find_weights() {
+    const auto nothing = [](std::size_t) { return false; };
+    for (const Debt& debt : debts_) {
+      std::set<std::size_t> found;
+      const std::int64_t numel = flow_.values[debt.gradient].shape->numel();
+      for (const std::size_t step : readers_.behind(debt.reduced, nothing)) {
+        for (const std::size_t value : flow_.steps[step].reads) {
+          const bool fits = value != kNoValue && flow_.values[value].parameter &&
+                            flow_.values[value].shape->numel() == numel;
+          if (fits && !is_state(value)) found.insert(value);
+        }
+      }
+      if (found.size() == 1) weight_of_[debt.gradient] = *found.begin();
+    }
+  }
+
+  [[nodiscard]] bool is_state(std::size_t value) const {
+    return std::ranges::all_of(
+        readers_.of(value), [this](std::size_t step) { return phases_[step] == Phase::Optimizer; });
+  }
+
   // A result of the optimizer is the new value of what the step was given of its shape.
   void find_updates() {
     std::set<std::size_t> taken;
@@ -261,10 +285,7 @@ class Builder {
     const TensorId id{static_cast<std::int32_t>(made_.program.tensors.size())};
     TensorKind kind = TensorKind::Activation;
     if (of.parameter) {
-      const bool is_state = std::ranges::all_of(readers_.of(value), [this](std::size_t step) {
-        return phases_[step] == Phase::Optimizer;
-      });
-      kind = is_state ? TensorKind::OptimizerState : TensorKind::Parameter;
+      kind = is_state(value) ? TensorKind::OptimizerState : TensorKind::Parameter;
     }
     const bool is_owed =
         std::ranges::any_of(debts_, [value](const Debt& debt) { return debt.gradient == value; });
@@ -278,7 +299,10 @@ class Builder {
       shape = {std::max<std::int64_t>(1, (bytes + 1) / 2)};
     }
     for (std::int64_t& extent : shape) extent = std::max<std::int64_t>(extent, 1);
-    std::string name = printable(of.name);
+    const auto weight = weight_of_.find(value);
+    std::string name = weight == weight_of_.end()
+                           ? printable(of.name)
+                           : printable(flow_.values[weight->second].name) + ".grad";
     while (!tensor_names_.insert(name).second) name += "'";
     made_.program.tensors.push_back({.id = id,
                                      .name = std::move(name),
@@ -521,6 +545,7 @@ class Builder {
   std::vector<Debt> debts_;
   std::map<std::size_t, std::size_t> debt_of_;       // the gradient, by its sum
   std::map<std::size_t, std::size_t> new_value_of_;  // the parameter, by its new value
+  std::map<std::size_t, std::size_t> weight_of_;     // the parameter, by its gradient
   std::map<std::size_t, std::size_t> writer_;
   std::set<std::size_t> updated_;
   std::map<std::size_t, TensorId> tensors_;

@@ -10,7 +10,7 @@
 // A gradient's reduction is not marked in HLO. An all-reduce (sum) is taken for one where what follows it updates
 // something of its size that the step was given: through no product and no further all-reduce of more than one element.
 // It becomes a debt of the Program, so that a plan may group it otherwise; a combined one becomes a debt
-// for each of its operands, also where XLA copied these into one array first. All other collectives stay where they are, as the step's own communication.
+// for each of its operands, named weights[0].grad where one argument weights[0] of the step is updated by it, also where XLA copied these into one array first. All other collectives stay where they are, as the step's own communication.
 // Of a loop over layers (jax.lax.scan) each turn reduces its own: XLA combines nothing over turns, and a gradient is a slice of
 // what is updated, so these stay the step's own too.
 // What reads such a gradient is the optimizer; the rest is backward from the first instruction whose op_name has
@@ -46,7 +46,7 @@ struct HloCollective {
   std::size_t line = 0;  // of the instruction: the same in all turns of a loop
   bool is_async = false;
   bool is_kernel_of_xla = false;  // in a fusion: no call of NCCL
-  bool is_gradients = false;  // one of its operands is taken for a gradient
+  bool is_gradients = false;      // one of its operands is taken for a gradient
 };
 
 struct ImportedHlo {

@@ -47,7 +47,7 @@ std::optional<std::int64_t> hlo_element_bytes(std::string_view type);
 struct HloInstruction {
   std::string_view name;
   HloShape shape;
-  std::string_view opcode;  // of the start of an asynchronous one: without -start
+  std::string_view opcode;                 // of the start of an asynchronous one: without -start
   std::vector<std::string_view> operands;  // names; of parameter(0): "0"
   std::vector<std::pair<std::string_view, std::string_view>> attributes;
   std::size_t line = 0;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes the module that XLA compiles for GPUs that nobody has: a stack of layers, replicated or sharded, unrolled or scanned.
 
-    PYTHON scripts/checks/xla_gpu.py LAYOUT GPUS [HOSTS] [layers=8] [width=1024] [XLA_OPTION=VALUE ...]    (to standard output)
+    PYTHON scripts/checks/xla_gpu.py LAYOUT GPUS [HOSTS] [layers=8] [width=1024] [plan=FILE] [XLA_OPTION=VALUE ...]    (to standard output)
 
 LAYOUT: dp (replicated weights), fsdp (each cut by its rows), scan and scan-fsdp (the same layers in jax.lax.scan). Each layer is
-tanh(x @ w) of f32, then SGD; the loss is returned. Only shapes are given and nothing runs, so no GPU is needed: the plugin holds
+tanh(x @ w) of f32, then SGD; the loss is returned. FILE is one of `dovetail export --to xla`: its flags and its keys hold. Only shapes are given and nothing runs, so no GPU is needed: the plugin holds
 a description of an H100 SXM, from which it compiles with XLA's own passes.
 
 PYTHON has, of one version from 0.12 on: jax, jaxlib, jax-cuda13-plugin, jax-cuda13-pjrt; nvidia-cuda-nvcc with nvidia-nvvm and
@@ -17,6 +17,7 @@ import mmap
 import os
 import pathlib
 import re
+import runpy
 import sys
 
 NAME = "NVIDIA H100 80GB HBM3"
@@ -38,7 +39,7 @@ def described_target():
     raise LookupError(f"the plugin describes no {NAME}")
 
 
-def step_on(layout, gpus, hosts, layers, width):
+def step_on(layout, gpus, hosts, layers, width, mark):
     """The step, lowered for `gpus` in all on `hosts`, NVLink within each."""
     import jax
     import jax.numpy as jnp
@@ -66,6 +67,7 @@ def step_on(layout, gpus, hosts, layers, width):
 
     def step(weights, x, y):
         value, gradients = jax.value_and_grad(loss)(weights, x, y)
+        gradients = mark(gradients)
         return value, jax.tree.map(lambda old, gradient: old - 0.1 * gradient, weights, gradients)
 
     cut = ("d",) if layout.endswith("fsdp") else ()
@@ -89,8 +91,13 @@ def main():
         return 2
     os.environ.update(JAX_SKIP_CUDA_CONSTRAINTS_CHECK="1", JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="3")
     layers, width = int(options.pop("layers", 8)), int(options.pop("width", 1024))
-    lowered = step_on(words[0], int(words[1]), int((words + ["1"])[2]), layers, width)
-    print(without_tables(lowered.compile(compiler_options={"xla_gpu_autotune_level": 0, **options}).as_text()), end="")
+    told = runpy.run_path(options.pop("plan")) if "plan" in options else {}
+    flags = dict(flag[2:].split("=", 1) for flag in told.get("XLA_FLAGS", "").split())
+    lowered = step_on(words[0], int(words[1]), int((words + ["1"])[2]), layers, width,
+                      lambda gradients: told["mark"](gradients, of="weights") if told else gradients)
+    options = {name: {"true": True, "false": False}.get(value, value) for name, value in {**flags, **options}.items()}
+    compiled = lowered.compile(compiler_options={"xla_gpu_autotune_level": 0, **options})
+    print(without_tables(compiled.as_text()), end="")
     return 0
 
 

@@ -202,9 +202,15 @@ keys = {}
 for name, key in xla.COMBINER_KEY.items():
     keys.setdefault(key, []).append(name)
 same(sorted(keys.values()), sorted(names for _, names in buckets), "combiner keys")
-dump = "".join(f"  %all-reduce-start.{k} = f32[4] all-reduce-start(%x)\n" for k in range(len(buckets)))
+dump = '  %all-reduce.9 = f32[] all-reduce(%loss)\n' + "".join(
+    f'  %all-reduce-start.{k} = f32[4] all-reduce-start(%x), frontend_attributes={{combiner_key="b{k}"}}\n' for k in range(len(buckets) - 1))
+last = len(buckets) - 1  # a kernel of XLA's own: what it holds, a product that has the key too, and what starts it
+dump += (f'  ROOT %all-reduce.7 = f32[4] all-reduce(%p), frontend_attributes={{combiner_key="b{last}"}}\n'
+         f'  %fusion-start.2 = f32[4] fusion-start(%x), frontend_attributes={{combiner_key="b{last}"}}, '
+         'metadata={scheduling_name="fusion-start"}, backend_config={"kind":"__triton_collective"}\n'
+         f'  %gemm_fusion = f32[4] fusion(%x), frontend_attributes={{combiner_key="b{last}"}}\n')
 names = xla.collective_names(dump)
-same(names, [f"all-reduce-start.{k}" for k in range(len(buckets))], "names in the dump")
+same(names, {f"b{k}": "fusion-start" if k == last else f"all-reduce-start.{k}" for k in range(len(buckets))}, "names in the dump")
 profile = xla.pgle_profile(names).splitlines()
 same(profile[0], f'costs {{ name: "all-reduce-start.0" cost_us: {xla.BUCKETS[0][1]} }}', "PGLE line")
 same(len(profile), len(buckets), "PGLE lines")

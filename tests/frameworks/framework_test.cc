@@ -94,7 +94,7 @@ TEST(FrameworkTest, APolicyIsSaidAsItsFrameworkHasIt) {
   EXPECT_EQ(words("horovod"), "Horovod's default");
   EXPECT_EQ(words("xla"), "JAX / XLA's default");
   EXPECT_EQ(words("threshold:cap=8MiB,closes=before-exceeding"),
-            "JAX / XLA: --xla_gpu_all_reduce_combine_threshold_bytes=8388608");
+            "JAX / XLA: --xla_gpu_all_reduce_combine_threshold_bytes=8388615");  // and the loss
   // FSDP1 has flat buffers, FSDP2 copies.
   EXPECT_EQ(words("zero3"), "PyTorch FSDP1, DeepSpeed ZeRO-3");
   EXPECT_EQ(words("fsdp2"), "PyTorch FSDP2 (export --to fsdp)");
@@ -153,7 +153,7 @@ TEST(SettingsTest, SizesAreInTheUnitOfTheFramework) {
   EXPECT_EQ(setting("megatron", 3), "--ddp-bucket-size 1048576");
   EXPECT_EQ(setting("deepspeed", 3), "\"reduce_bucket_size\": 1048576");
   EXPECT_EQ(setting("horovod", 3), "HOROVOD_FUSION_THRESHOLD=4194304 HOROVOD_CYCLE_TIME=1");
-  EXPECT_EQ(setting("xla", 3), "--xla_gpu_all_reduce_combine_threshold_bytes=4194304");
+  EXPECT_EQ(setting("xla", 3), "--xla_gpu_all_reduce_combine_threshold_bytes=4194311");
   EXPECT_EQ(setting("fsdp", 2), "fully_shard lists of 4 MiB");
   // Sizes end with the first that makes one bucket: 12 MiB are not in the list, 16 MiB are.
   EXPECT_THAT(bucket_candidates(framework("torch"), gradients).back().ends, ElementsAre(3));

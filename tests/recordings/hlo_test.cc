@@ -170,7 +170,8 @@ TEST(HloTest, AnAllReduceThatXlaRunsAsAKernelOfItsOwnIsRead) {
   EXPECT_TRUE(step.collectives[1].is_kernel_of_xla);
   for (const HloCollective& one : step.collectives) EXPECT_TRUE(one.is_async && one.is_gradients);
   EXPECT_EQ(owed_elements(step), 3 << 20);
-  EXPECT_THAT(step.left_out, Contains(HasSubstr("1 collective that XLA runs as kernels of its own")));
+  EXPECT_THAT(step.left_out,
+              Contains(HasSubstr("1 collective that XLA runs as kernels of its own")));
 }
 
 // Four weights of 4 MiB cut in eight; reduce-scatters are combined up to 1 MiB of what comes out, 512 KiB of each.
