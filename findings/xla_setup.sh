@@ -1,0 +1,79 @@
+# Sourced by xla_*.sh: JAX 0.12.0.1 and its GPU compiler in a temporary folder (500 MB), and h100.py, which compiles for H100 without one.
+# PYTHON: 3.12 or newer. PACKAGES: a folder that has them already. Runs `python3 -` of this Python with what it is given.
+set -euo pipefail
+export PYTHON=${PYTHON:-$(command -v python3.14 || command -v python3.13 || command -v python3.12 || echo python3)}
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 12))' || { echo "needs Python 3.12 or newer: set PYTHON"; exit 77; }
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+if [[ -z ${PACKAGES:-} ]]; then
+  PACKAGES=$folder/packages
+  "$PYTHON" -m pip install -q --no-deps --only-binary=:all: --target "$PACKAGES" jax==0.12.0.1 jaxlib==0.12.0.1 \
+    jax-cuda13-plugin==0.12.0.1 jax-cuda13-pjrt==0.12.0.1 nvidia-cuda-nvcc==13.5.37 nvidia-nvvm==13.5.37 nvidia-cuda-crt==13.5.37 \
+    ml_dtypes==0.6.0 numpy==2.5.5 opt_einsum==3.4.0 scipy==1.18.1
+fi
+export PYTHONPATH=$PACKAGES:$folder PATH=$PACKAGES/nvidia/cu13/bin:$PATH PYTHONDONTWRITEBYTECODE=1
+export JAX_PLATFORMS=cpu JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1 TF_CPP_MIN_LOG_LEVEL=3
+cat > "$folder/h100.py" <<'PY'
+"""mesh(n): n H100 of one node that nobody has. collectives(step, *shapes): what XLA makes of it for them."""
+import pathlib
+import re
+
+import jax
+import jax.numpy as jnp
+import jax_plugins.xla_cuda13 as plugin
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+
+def target():
+    data = pathlib.Path(list(plugin.__path__)[0], "xla_cuda_plugin.so").read_bytes()
+    end = b'device_description_str: "NVIDIA H100 80GB HBM3"\n'
+    at = data.find(end)
+    while b"core_count: 132" not in data[data.rfind(b"gpu_device_info {", 0, at):at]:
+        at = data.find(end, at + 1)
+    return data[data.rfind(b"gpu_device_info {", 0, at):at + len(end)].decode()
+
+
+def mesh(gpus):
+    return Mesh(np.array(topologies.get_topology_desc(platform="cuda", topology_name="gpus", topology=f"1x1x{gpus}",
+                                                      target_config=target()).devices), ("d",))
+
+
+def shape(on, dims, *axes, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(dims, dtype, sharding=NamedSharding(on, PartitionSpec(*axes)))
+
+
+def step(loss):
+    """One step of SGD."""
+    def one(weights, *data):
+        value, gradients = jax.value_and_grad(loss)(weights, *data)
+        return value, jax.tree.map(lambda old, gradient: old - 0.1 * gradient, weights, gradients)
+    return one
+
+
+def layers(weights, x, y):
+    for weight in weights:
+        x = jnp.tanh(x @ weight)
+    return jnp.mean((x - y) ** 2)
+
+
+def compiled(one, weights, *data, **options):
+    on = jax.tree.leaves(weights)[0].sharding.mesh
+    out = NamedSharding(on, PartitionSpec()), jax.tree.map(lambda leaf: leaf.sharding, weights)
+    lowered = jax.jit(one, out_shardings=out).lower(weights, *data)
+    return lowered.compile(compiler_options={"xla_gpu_autotune_level": 0, **options}).as_text()
+
+
+def collectives(text):
+    """(opcode, elements of its results, is a fusion's) of each, sorted."""
+    found = []
+    for line in text.splitlines():
+        of = re.search(r" = (.*?) (all-reduce|all-gather|reduce-scatter)(-start)?\(", line)
+        if of:
+            shapes = re.findall(r"[a-z]+\d+\[([\d,]*)\]", of[1])
+            sizes = [int(np.prod([int(n) for n in dims.split(",") if n], dtype=int)) for dims in shapes]
+            whole = sizes[len(sizes) // 2:] if of[3] else sizes  # a start gives its operands first
+            found.append((of[2], sum(whole), "__triton" in line or "TRITON" in line))
+    return sorted(found)
+PY
