@@ -175,8 +175,12 @@ class Checker {
       fail("pp x vp=" + std::to_string(l.pp * l.vp) + " stages for " +
            std::to_string(job_.model.layers) + " layers");
     }
-    if (l.vp > 1 && !is_v) {
-      divides("pp", l.pp, "gbs / (mbs x dp x dp_shard)", job_.micro_batches());
+    if (l.vp > 1 && !is_v && job_.micro_batches() % l.pp != 0) {
+      fail("pp=" + std::to_string(l.pp) + " does not divide gbs / (mbs x dp x dp_shard)=" +
+           std::to_string(job_.micro_batches()) + ": Megatron-LM refuses it" +
+           (job_.as == RunBy::Megatron
+                ? ""
+                : "; PyTorch and torchtitan run it in rounds of their own, which are not modelled"));
     }
   }
 
