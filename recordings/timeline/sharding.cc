@@ -55,8 +55,10 @@ class Reader {
     for (std::size_t g = 0; g < found_.groups.size(); ++g) {
       ShardedGroup& group = found_.groups[g];
       const auto [forward, backward] = given_[g];
-      if (forward <= 0 || group.elements <= 0 || group.gathered <= Bytes(0)) continue;
-      group.gathered = Bytes(group.gathered.count() / forward * group.elements);
+      if (forward <= 0 || group.elements <= 0) continue;
+      const std::int64_t size = group.gathered.count() / forward;  // of an element
+      if (size < 1 || size > 8) continue;
+      group.gathered = Bytes(size * group.elements);
       found_.shards = std::max(found_.shards, group.elements / forward);
       if (backward > 0) {
         found_.backward_shards = std::max(found_.backward_shards, group.elements / backward);
