@@ -1,8 +1,9 @@
 # Sourced by xla_*.sh: JAX 0.12.0.1 and its GPU compiler in a temporary folder (500 MB), and h100.py, which compiles for H100 without one.
 # PYTHON: 3.12 or newer. PACKAGES: a folder that has them already. Runs `python3 -` of this Python with what it is given.
 set -euo pipefail
-export PYTHON=${PYTHON:-$(command -v python3.14 || command -v python3.13 || command -v python3.12 || echo python3)}
-"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 12))' || { echo "needs Python 3.12 or newer: set PYTHON"; exit 77; }
+for name in ${PYTHON:-python3.14 python3.13 python3.12 python3}; do
+  "$name" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2> /dev/null && export PYTHON=$name && break
+done || { echo "needs Python 3.12 or newer: set PYTHON"; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 if [[ -z ${PACKAGES:-} ]]; then

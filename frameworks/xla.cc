@@ -175,7 +175,10 @@ std::vector<Framework> xla() {
        .list = xla_list_setting,
        .not_replayed =
            {"when a collective starts and is waited for is up to XLA's latency-hiding scheduler; "
-            "a compiled step has none of the pauses of Python that this one has"},
+            "a compiled step has none of the pauses of Python that this one has",
+            "by its threshold XLA combines gradients in the order of the step's results, not in "
+            "that "
+            "in which they are ready: a combiner_key (export --to xla) says which"},
        .curve = "threshold:closes=before-exceeding",
        .axis = "JAX / XLA: combine threshold",
        .title = "JAX on XLA for GPUs",

@@ -338,16 +338,30 @@ class Walk {
     return finish(std::move(step), shapes);
   }
 
-  // All devices that a permutation names, as one group.
+  // Devices between which a permutation sends, directly or through others; all that it names as one group where these
+  // groups are not of one size.
   [[nodiscard]] HloGroups permuted(const HloInstruction& at) const {
-    std::set<std::int64_t> devices;
+    std::map<std::int64_t, std::int64_t> first;  // a device's group, by its least device
     for (const auto& [source, target] : hlo_pairs(file_, at, world_)) {
       if (source == target) continue;
-      devices.insert(source);
-      devices.insert(target);
+      const std::int64_t a = first.emplace(source, source).first->second;
+      const std::int64_t b = first.emplace(target, target).first->second;
+      for (auto& [device, of] : first) {
+        if (of == std::max(a, b)) of = std::min(a, b);
+      }
     }
-    if (devices.empty()) return {};
-    return {{devices.begin(), devices.end()}};
+    std::map<std::int64_t, std::vector<std::int64_t>> groups;
+    std::vector<std::int64_t> all;
+    for (const auto& [device, of] : first) {
+      groups[of].push_back(device);
+      all.push_back(device);
+    }
+    HloGroups made;
+    for (auto& [of, devices] : groups) {
+      if (!made.empty() && devices.size() != made.front().size()) return {all};
+      made.push_back(std::move(devices));
+    }
+    return made;
   }
 
   std::vector<const HloShape*> result_shapes(const HloInstruction& at,

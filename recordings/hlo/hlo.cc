@@ -224,22 +224,32 @@ class Builder {
     }
   }
 
-  // The one argument of the step that has a gradient's size, is read in forward or backward and beside the gradient
-  // in the optimizer. Absent where several are: updates in one fusion, a norm over all gradients.
+  // The one argument of the step that has a gradient's size, is read in forward or backward, and in the optimizer by what
+  // reads the gradient, or else by what follows from it: over a norm of all gradients that is every weight.
   void find_weights() {
     const auto nothing = [](std::size_t) { return false; };
     for (const Debt& debt : debts_) {
-      std::set<std::size_t> found;
-      const std::int64_t numel = flow_.values[debt.gradient].shape->numel();
-      for (const std::size_t step : readers_.behind(debt.reduced, nothing)) {
-        for (const std::size_t value : flow_.steps[step].reads) {
-          const bool fits = value != kNoValue && flow_.values[value].parameter &&
-                            flow_.values[value].shape->numel() == numel;
-          if (fits && !is_state(value)) found.insert(value);
-        }
+      const std::vector<std::size_t>& readers = readers_.of(debt.reduced);
+      std::set<std::size_t> found = weights_among({readers.begin(), readers.end()}, debt.gradient);
+      if (found.empty()) {
+        found = weights_among(readers_.behind(debt.reduced, nothing), debt.gradient);
       }
       if (found.size() == 1) weight_of_[debt.gradient] = *found.begin();
     }
+  }
+
+  [[nodiscard]] std::set<std::size_t> weights_among(const std::set<std::size_t>& steps,
+                                                    std::size_t gradient) const {
+    std::set<std::size_t> found;
+    for (const std::size_t step : steps) {
+      for (const std::size_t value : flow_.steps[step].reads) {
+        const bool fits =
+            value != kNoValue && flow_.values[value].parameter && !is_state(value) &&
+            flow_.values[value].shape->numel() == flow_.values[gradient].shape->numel();
+        if (fits) found.insert(value);
+      }
+    }
+    return found;
   }
 
   [[nodiscard]] bool is_state(std::size_t value) const {

@@ -20,8 +20,8 @@
 // computations command_buffer*: they start with their CUDA graph. Where a module is run with graphs and does not say it (XLA makes
 // them later in newer versions) that is too much: `read` says so.
 //
-// A collective-permute has no word in a Program: it is priced as an all-to-all over its devices that moves as many bytes
-// per device. Left out are infeed, outfeed, send and recv, and groups of one device.
+// A collective-permute has no word in a Program: it is priced as an all-to-all over the devices between which it sends, directly or through others, that
+// moves as many bytes per device. Left out are infeed, outfeed, send and recv, and groups of one device.
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

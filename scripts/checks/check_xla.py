@@ -4,7 +4,8 @@
     scripts/checks/check_xla.py [--tool build/dovetail] [--python PYTHON] [--packages FOLDER]
 
 A step is compiled (xla_gpu.py), imported, planned and exported; compiled again with the file's keys, then with the threshold
-that `--framework xla` prints; each module is imported, its buckets must be the plan's, and it is planned in turn. Then reduce-scatters
+that `--framework xla` prints; each module is imported, its buckets must be the plan's (with the threshold their sizes, as XLA fills
+them in the order of the step's results), and it is planned in turn. Then reduce-scatters
 and all-gathers of cut weights: the threshold of two shards, of two weights, makes pairs.
 
 PYTHON is 3.12 or newer (by itself the first of python3.14, 3.13, 3.12). FOLDER holds the packages that xla_gpu.py names, unpacked;

@@ -170,6 +170,12 @@ TEST(HloTest, AnAllReduceThatXlaRunsAsAKernelOfItsOwnIsRead) {
   EXPECT_TRUE(step.collectives[1].is_kernel_of_xla);
   for (const HloCollective& one : step.collectives) EXPECT_TRUE(one.is_async && one.is_gradients);
   EXPECT_EQ(owed_elements(step), 3 << 20);
+  // JAX calls them weights[0..2]. XLA combines in the order of the step's results, and so computes the last layer's last.
+  std::vector<std::string> names;
+  for (const schedule::Reduction& owed : step.program.reductions) {
+    names.push_back(step.program.tensor(owed.gradient).name);
+  }
+  EXPECT_THAT(names, ElementsAre("weights[1].grad", "weights[0].grad", "weights[2].grad"));
   EXPECT_THAT(step.left_out,
               Contains(HasSubstr("1 collective that XLA runs as kernels of its own")));
 }
@@ -291,6 +297,27 @@ TEST(HloTest, AStartGivesItsOperandsBesideItsResults) {
   EXPECT_THAT(sizes, ElementsAre(Bytes(64), Bytes(32), Bytes(8), Bytes(32), Bytes(32)));
 }
 
+// A norm over both gradients leads from each to either weight; what reads a gradient reads its own weight.
+TEST(HloTest, AGradientHasTheNameOfTheArgumentThatItUpdates) {
+  const auto weight = [](const std::string& name, const std::string& number,
+                         const std::string& jax) {
+    return "  %" + name + " = f32[8]{0} parameter(" + number + "), metadata={op_name=\"" + jax +
+           "\"}\n";
+  };
+  const std::string group = ", replica_groups={{0,1,2,3}}, to_apply=%add\n";
+  const ImportedHlo step =
+      step_of(weight("p", "0", "w[\\'a\\']") + weight("q", "1", "w[\\'b\\']") +
+              "  %g = f32[8]{0} negate(%p)\n  %h = f32[8]{0} exponential(%q)\n"
+              "  %r = f32[8]{0} all-reduce(%g)" +
+              group + "  %s = f32[8]{0} all-reduce(%h)" + group +
+              "  %n = f32[8]{0} add(%r, %s)\n"
+              "  %cr = f32[8]{0} select(%r, %n, %p)\n  %cs = f32[8]{0} select(%s, %n, %q)\n"
+              "  ROOT %t = (f32[8]{0}, f32[8]{0}) tuple(%cr, %cs)\n");
+  ASSERT_EQ(step.program.reductions.size(), 2u);
+  EXPECT_EQ(step.program.tensor(step.program.reductions[0].gradient).name, "w['a'].grad");
+  EXPECT_EQ(step.program.tensor(step.program.reductions[1].gradient).name, "w['b'].grad");
+}
+
 TEST(HloTest, WhatAnAsyncStartCallsIsAsynchronous) {
   const std::string called =
       "%called (x: f32[8]) -> f32[32] {\n  %x = f32[8]{0} parameter(0)\n"
@@ -362,6 +389,21 @@ TEST(HloTest, ALoopIsRolledOutAsOftenAsItTurns) {
   EXPECT_EQ(work.bytes, Bytes(42));
   // Each turn reads what the one before wrote.
   EXPECT_EQ(step.program.ops[2].reads, step.program.ops[1].writes);
+}
+
+TEST(HloTest, APermutationJoinsTheDevicesBetweenWhichItSends) {
+  const auto groups = [](const std::string& pairs) {
+    return step_of(
+               "  %p = f32[8]{0} parameter(0)\n  ROOT %r = f32[8]{0} collective-permute(%p), "
+               "source_target_pairs=" +
+               pairs + "\n")
+        .collectives.at(0)
+        .groups;
+  };
+  EXPECT_EQ(groups("{{0,1},{1,0},{2,3},{3,2}}"), (HloGroups{{0, 1}, {2, 3}}));
+  EXPECT_EQ(groups("{{3,1},{2,0}}"), (HloGroups{{0, 2}, {1, 3}}));
+  EXPECT_EQ(groups("{{2,3},{0,1},{1,2}}"), (HloGroups{{0, 1, 2, 3}}));
+  EXPECT_EQ(groups("{{1,2},{3,3}}"), (HloGroups{{1, 2}}));
 }
 
 TEST(HloTest, GroupsComeInFiveForms) {
