@@ -214,8 +214,8 @@ constexpr auto kBucketFields = fields<Bucket>(
     optional("align_to_bytes", &Bucket::align_to, kPadding,
              "each gradient starts at a multiple of this; absent: 1"),
     optional("sums_whole", &Bucket::sums_whole, as_bool(),
-              "of a reduce-scatter: an all-reduce in its place, of which each rank goes on with its "
-              "shard; absent: false"),
+             "of a reduce-scatter: an all-reduce in its place, of which each rank goes on with its "
+             "shard; absent: false"),
     optional("replicas", &Bucket::replicas, NameOf{},
              "process group over which shards are all-reduced"),
     max_ctas<Bucket>(),

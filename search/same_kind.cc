@@ -19,9 +19,10 @@ std::optional<schedule::Policy> searched_like(const schedule::Program& program,
   }
   const schedule::Bucket& first = schedule.buckets.front();
   const bool is_alike = std::ranges::all_of(schedule.buckets, [&](const schedule::Bucket& bucket) {
-    return bucket.collective == first.collective && !bucket.sums_whole && bucket.stream == first.stream &&
-           bucket.mode == first.mode && bucket.wait == first.wait && !bucket.replicas &&
-           bucket.scope == first.scope && bucket.max_ctas == first.max_ctas &&
+    return bucket.collective == first.collective && !bucket.sums_whole &&
+           bucket.stream == first.stream && bucket.mode == first.mode &&
+           bucket.wait == first.wait && !bucket.replicas && bucket.scope == first.scope &&
+           bucket.max_ctas == first.max_ctas &&
            std::ranges::all_of(bucket.gradients, [](const schedule::Slice& slice) {
              return slice == schedule::Slice(slice.tensor);
            });

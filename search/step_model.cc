@@ -154,8 +154,8 @@ bool same_frame(const StepData& data, const Schedule& schedule, const Bucket& bu
          schedule.pipeline == data.frame.pipeline && schedule.scale == data.frame.scale &&
          schedule.merge == data.frame.merge && schedule.parameters == data.frame.parameters &&
          bucket.collective == frame.collective && bucket.sums_whole == frame.sums_whole &&
-         bucket.pad_to == frame.pad_to &&
-         bucket.align_to == frame.align_to && bucket.max_ctas == frame.max_ctas;
+         bucket.pad_to == frame.pad_to && bucket.align_to == frame.align_to &&
+         bucket.max_ctas == frame.max_ctas;
 }
 
 bool same_groups(const GradientKind& kind, const Bucket& bucket) {

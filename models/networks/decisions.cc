@@ -73,8 +73,8 @@ PolicyTerm sharded(const Job& job) {
 PolicyTerm deepspeed_sharded(const Job& job) {
   PolicyTerm term = sharded(job);
   term.decisions.sharding->reduce = schedule::Collective::AllReduce;
-  std::get<schedule::EqualSizes>(*term.decisions.grouping).cap = Bytes(
-      job.bucket_bytes.value_or(kDeepspeedBucket * schedule::element_size(job.precision.reduce).count()));
+  std::get<schedule::EqualSizes>(*term.decisions.grouping).cap = Bytes(job.bucket_bytes.value_or(
+      kDeepspeedBucket * schedule::element_size(job.precision.reduce).count()));
   if (job.overlap_gradients) term.decisions.placement->wait = WaitPoint::BeforeNextBatch;
   return term;
 }
@@ -92,7 +92,7 @@ PolicyTerm gathered(const Job& job) {
 PolicyTerm data_parallel(const Job& job) {
   if (!has_copies(job)) return schedule::usual_term("no-overlap");
   if (job.zero == Zero::Nothing) return replicated(job);
-  PolicyTerm term = job.zero == Zero::Parameters      ? gathered(job)
+  PolicyTerm term = job.zero == Zero::Parameters ? gathered(job)
                     : job.as == RunBy::Deepspeed ? deepspeed_sharded(job)
                                                  : sharded(job);
   // Whose gradients are divided has no room for whole sums, so every micro-batch reduces into the
@@ -118,12 +118,12 @@ struct Said {
   std::string_view key;
   bool always = false;
 };
-constexpr std::array kSaid = {
-    Said{"kind", true},    Said{"stages", true},  Said{"chunks"},         Said{"cap", true},
-    Said{"p", true},       Said{"forward", true}, Said{"backward", true}, Said{"gather", true},
-    Said{"reshard", true}, Said{"overlap"},       Said{"mode"},           Said{"wait"},
-    Said{"reduce"},
-    Said{"sync"},          Said{"k", true},       Said{"sums"},           Said{"collectives"}};
+constexpr std::array kSaid = {Said{"kind", true},     Said{"stages", true}, Said{"chunks"},
+                              Said{"cap", true},      Said{"p", true},      Said{"forward", true},
+                              Said{"backward", true}, Said{"gather", true}, Said{"reshard", true},
+                              Said{"overlap"},        Said{"mode"},         Said{"wait"},
+                              Said{"reduce"},         Said{"sync"},         Said{"k", true},
+                              Said{"sums"},           Said{"collectives"}};
 
 }  // namespace
 

@@ -176,11 +176,12 @@ class Checker {
            std::to_string(job_.model.layers) + " layers");
     }
     if (l.vp > 1 && !is_v && job_.micro_batches() % l.pp != 0) {
-      fail("pp=" + std::to_string(l.pp) + " does not divide gbs / (mbs x dp x dp_shard)=" +
-           std::to_string(job_.micro_batches()) + ": Megatron-LM refuses it" +
-           (job_.as == RunBy::Megatron
-                ? ""
-                : "; PyTorch and torchtitan run it in rounds of their own, which are not modelled"));
+      fail(
+          "pp=" + std::to_string(l.pp) + " does not divide gbs / (mbs x dp x dp_shard)=" +
+          std::to_string(job_.micro_batches()) + ": Megatron-LM refuses it" +
+          (job_.as == RunBy::Megatron
+               ? ""
+               : "; PyTorch and torchtitan run it in rounds of their own, which are not modelled"));
     }
   }
 

@@ -91,10 +91,10 @@ TEST_F(PolicyRunTest, GMI2EverySyncPointOfMergedMicroStepsHasTheRightValues) {
 }
 
 TEST_F(PolicyRunTest, AI1ShardedUpdatesHaveTheRightValues) {
-  for (const char* policy : {"sharded:cap=16KB,p=1", "apex-sharded:cap=16KB",
-                             "sharded:cap=16KB,p=2,k=2,gather=next-forward",
-                             "sharded:cap=16KB,p=1,reduce=all-reduce",
-                             "sharded:p=1,mode=view,reduce=all-reduce+threshold:cap=16KB"}) {
+  for (const char* policy :
+       {"sharded:cap=16KB,p=1", "apex-sharded:cap=16KB",
+        "sharded:cap=16KB,p=2,k=2,gather=next-forward", "sharded:cap=16KB,p=1,reduce=all-reduce",
+        "sharded:p=1,mode=view,reduce=all-reduce+threshold:cap=16KB"}) {
     expect_runs(policy, "a100x2_nv12", 2);
   }
 }

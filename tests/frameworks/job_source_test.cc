@@ -472,8 +472,9 @@ TEST_F(JobSourceTest, DeepSpeedsStagesDifferInWhatTheyHide) {
   EXPECT_FALSE(second.overlap_gradients);
   EXPECT_FALSE(second.overlap_parameters);
   EXPECT_TRUE(stage(R"("stage": 2, "overlap_comm": true)", "").overlap_gradients);
-  EXPECT_EQ(jobs::policy_text(stage(R"("stage": 1, "overlap_comm": true)", "")),
-            "sharded:cap=1000000000B,p=1,gather=after-update,wait=before-next-batch,reduce=all-reduce");
+  EXPECT_EQ(
+      jobs::policy_text(stage(R"("stage": 1, "overlap_comm": true)", "")),
+      "sharded:cap=1000000000B,p=1,gather=after-update,wait=before-next-batch,reduce=all-reduce");
   const Job groups = stage(R"("stage": 3, "mics_shard_size": 8)", "");
   EXPECT_EQ(groups.layout.dp_shard, 8);
   EXPECT_EQ(groups.layout.dp, 2);
