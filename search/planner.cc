@@ -524,17 +524,17 @@ struct Planner::Search {
 // The step of a grouping; of one that cannot be, the longest there is.
 std::int64_t Planner::step_of(const Search& search, const std::vector<std::size_t>& ends,
                               ReadyTimes& ready) {
-  constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kNeverNs = std::numeric_limits<std::int64_t>::max();
   const auto& gathers = search.spec.decisions.gathers;
   if (search.evaluator != nullptr) {
     const StepModel& model = search.evaluator->model;
     Choices choices = search.choices(ends);
     const std::int32_t stream = schedule::placement(search.spec).streams - 1;
-    if (gathers && !model.place_gathers(choices, *gathers, stream)) return kNever;
+    if (gathers && !model.place_gathers(choices, *gathers, stream)) return kNeverNs;
     return model.evaluate(choices, search.evaluator->memory).count();
   }
   const schedule::PolicyResult made = schedule::try_partition(program_, ends, search.spec);
-  if (made.failure) return kNever;
+  if (made.failure) return kNeverNs;
   return simulate(made.schedule, &ready).step_ns;
 }
 

@@ -62,9 +62,9 @@ def start_ranks(arguments):
     codes = []
     try:
         for rank in ranks:
-            codes.append(rank.wait(timeout=170))
+            codes.append(rank.wait(timeout=500))
     except subprocess.TimeoutExpired:
-        print("check_torch: FAILED: the ranks did not end within 170 s")
+        print("check_torch: FAILED: the ranks did not end within 500 s")
         codes.append(1)
     finally:
         for rank in ranks:
