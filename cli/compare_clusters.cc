@@ -32,7 +32,7 @@ std::string cluster_label(const std::string& path) {
 }
 
 std::string mark_of(const ClusterRow& row) {
-  if (row.modelled != ClusterRow::Modelled::Neither)
+  if (row.modelled != models::Modelled::Neither)
     return "the " + std::string(to_string(row.modelled)) + " is modelled";
   if (row.ratio() < 1 - kMarked) return "slower";
   return row.ratio() > 1 + kMarked ? "faster" : "";
@@ -54,7 +54,7 @@ Table cluster_rows_table(const CompareOptions& options, const std::vector<Cluste
        {{"modelled"}, &ClusterRow::modelled},
        {{"", "", Unit::Own, {}, 0, Align::Left}, mark_of}},
       rows, [](const ClusterRow& row) {
-        const bool is_measured = row.modelled == ClusterRow::Modelled::Neither;
+        const bool is_measured = row.modelled == models::Modelled::Neither;
         return is_measured && row.ratio() < 1 - kMarked ? Tone::Warning : Tone::Plain;
       });
 }

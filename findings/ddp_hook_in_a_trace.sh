@@ -6,7 +6,11 @@
 # Seen: the lines at the end of this script: counts by name in a step, elements of each all-reduce, how many buckets a hook cast.
 #
 # SPDX-License-Identifier: Apache-2.0
-source "$(dirname "$0")/torch_2.15.sh"
+set -euo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+source "$(dirname "$0")/setup/torch.bash"
+install torch==2.15.0 numpy==2.4.6
 cat >"$work/program.py" <<'PYTHON'
 import collections
 import os

@@ -2,7 +2,13 @@
 # JAX 0.12.0.1, XLA for 8 H100: which all-reduces are combined follows the order of the step's results, not that in which gradients are
 # ready. Three layers, a threshold that holds two: returned first to last, the first two layers (ready last) go together
 # and the last layer's gradient alone; returned last to first, the last two do.
-source "$(dirname "$0")/xla_setup.sh"
+#
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+source "$(dirname "$0")/setup/xla.bash"
+install jax==0.12.0.1 jaxlib==0.12.0.1 jax-cuda13-plugin==0.12.0.1 jax-cuda13-pjrt==0.12.0.1
 "$PYTHON" - <<'PY'
 from h100 import *
 on, dims = mesh(8), (1024, 1088, 1152, 1216)

@@ -1,7 +1,13 @@
 #!/usr/bin/env bash
 # JAX 0.12.0.1, XLA for 8 H100: an all-reduce threshold of exactly two gradients does not make pairs. The scalar loss is reduced
 # with the first gradient and counted, its 4 bytes leave no room for the second, and every bucket after it begins one later.
-source "$(dirname "$0")/xla_setup.sh"
+#
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+source "$(dirname "$0")/setup/xla.bash"
+install jax==0.12.0.1 jaxlib==0.12.0.1 jax-cuda13-plugin==0.12.0.1 jax-cuda13-pjrt==0.12.0.1
 "$PYTHON" - <<'PY'
 from h100 import *
 on = mesh(8)

@@ -1,7 +1,13 @@
 #!/usr/bin/env bash
 # JAX 0.12.0.1, XLA for H100 of one node, no flags: an all-reduce of up to 32 MiB / GPUs is no call of NCCL. It stands in a fusion that
 # XLA's Triton emitter makes a kernel of; the entry computation has no all-reduce any more. So the fewer GPUs, the larger they are.
-source "$(dirname "$0")/xla_setup.sh"
+#
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+source "$(dirname "$0")/setup/xla.bash"
+install jax==0.12.0.1 jaxlib==0.12.0.1 jax-cuda13-plugin==0.12.0.1 jax-cuda13-pjrt==0.12.0.1
 "$PYTHON" - <<'PY'
 from h100 import *
 for gpus in (2, 4, 8):

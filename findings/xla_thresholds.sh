@@ -1,7 +1,13 @@
 #!/usr/bin/env bash
 # JAX 0.12.0.1, XLA for 8 H100: the same number for the three combine thresholds means three things. Eight weights of 4 MiB, 8 MiB each:
 # all-reduces (whole weights) and all-gathers (gathered weights) go in pairs, all eight reduce-scatters in one, for there the shard counts.
-source "$(dirname "$0")/xla_setup.sh"
+#
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+source "$(dirname "$0")/setup/xla.bash"
+install jax==0.12.0.1 jaxlib==0.12.0.1 jax-cuda13-plugin==0.12.0.1 jax-cuda13-pjrt==0.12.0.1
 "$PYTHON" - <<'PY'
 from h100 import *
 on, number = mesh(8), 8 << 20

@@ -1,7 +1,13 @@
 #!/usr/bin/env bash
 # JAX 0.12.0.1, XLA for 8 H100: the gradient of an embedding that is also the output layer has two parts. Each is all-reduced whole, and they
 # are added afterwards: twice the bytes of the largest gradient, though adding first gives the same.
-source "$(dirname "$0")/xla_setup.sh"
+#
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+source "$(dirname "$0")/setup/xla.bash"
+install jax==0.12.0.1 jaxlib==0.12.0.1 jax-cuda13-plugin==0.12.0.1 jax-cuda13-pjrt==0.12.0.1
 "$PYTHON" - <<'PY'
 from h100 import *
 on, words, width = mesh(8), 8192, 512

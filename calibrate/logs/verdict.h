@@ -59,7 +59,7 @@ struct LineVerdict {
 std::optional<LineVerdict> line_verdict(const models::CollectiveSeries& series,
                                         const models::Cluster& other,
                                         std::span<const models::CollectiveSeries> own);
-// "188 of the 375 GB/s that 8 interfaces of 47 GB/s carry: half of the rails?"
+// "187 of the 384 GB/s that 8 interfaces of 48 GB/s and the node carry: half of the rails, or interfaces of another rate?"
 std::string in_words(const LineVerdict& verdict);
 
 struct HalfBandwidth {

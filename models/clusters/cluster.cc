@@ -332,8 +332,8 @@ Topology asked_of(Topology topology, const WhatIf& what_if) {
 std::optional<CollectivePrice> collective_price(const Cluster& cluster, CollectiveKey key) {
   if (!cluster.topology) {
     key.nodes = 0;
-  } else if (key.nodes == 0) {
-    key = key_of_neighbours(key.collective, key.ranks, 0, *cluster.topology);
+  } else if (key.nodes == 0 || key.wider.front() == 0) {
+    key = key_of_neighbours(key.collective, key.ranks, key.nodes, *cluster.topology);
   }
   std::optional<CollectivePrice> price = price_as_it_is(cluster, key);
   if (!price || !cluster.topology || key.ranks < 2 || !cluster.what_if.changes_topology()) {

@@ -63,9 +63,9 @@ std::optional<CollectiveTable> modelled_table(const Cluster& cluster,
   return attempt([&] { return priced_table(cluster, series); }).value;
 }
 
-void add_rows(std::vector<ClusterRow>& rows, const CollectiveSeries& series,
-              ClusterRow::Modelled modelled, const CollectiveTable& first,
-              const CollectiveTable& second, const std::vector<Bytes>& sizes) {
+void add_rows(std::vector<ClusterRow>& rows, const CollectiveSeries& series, Modelled modelled,
+              const CollectiveTable& first, const CollectiveTable& second,
+              const std::vector<Bytes>& sizes) {
   for (const Bytes bytes : sizes) {
     rows.push_back({.collective = series.collective,
                     .ranks = series.ranks,
@@ -79,7 +79,6 @@ void add_rows(std::vector<ClusterRow>& rows, const CollectiveSeries& series,
 }  // namespace
 
 std::vector<ClusterRow> rows_of_both(const Cluster& first, const Cluster& second) {
-  using Modelled = ClusterRow::Modelled;
   std::vector<ClusterRow> rows;
   for (const CollectiveSeries& one : first.collectives) {
     if (series_like(first, one) != &one) continue;

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/words.h"
 #include "models/clusters/cluster.h"
 
 #include <cstdint>
@@ -14,19 +15,18 @@
 
 namespace dovetail::models {
 
+// Which of two clusters has no table of a row, but links that model it.
+enum class Modelled { Neither, First, Second };
+constexpr auto words_of(Modelled) { return words("neither", "first", "second"); }
+
 struct ClusterRow {
   schedule::Collective collective = schedule::Collective::AllReduce;
   std::int64_t ranks = 1;
   Bytes bytes{};
-  enum class Modelled {
-    Neither,
-    First,
-    Second
-  } modelled = Modelled::Neither;  // has no table of it
+  Modelled modelled = Modelled::Neither;
   double first_gb_s = 0,
          second_gb_s = 0;  // bus bandwidth as nccl-tests defines it, 10^9 bytes per second
 
-  friend constexpr auto words_of(Modelled) { return words("neither", "first", "second"); }
   [[nodiscard]] double ratio() const { return second_gb_s / first_gb_s; }
 };
 

@@ -21,16 +21,16 @@
 //
 // Of each algorithm NCCL's own estimate chooses the protocol, without start and block, of which it does not know; of the algorithms
 // the quickest counts, as a tuner that knows the network has it.
-// But switches help on two nodes at most, and a modelled group takes no less than its part in one node. The others are lines, base + hops + bytes / rate, the lesser one of two protocols (Simple; LL with 0.18 of a
-// node's hop, 0.32 of the network's and half of the rate):
+// But switches help on two nodes at most, and a modelled group takes no less than its part in one node. The others are lines,
+// base + hops + bytes / rate, the lesser one of two protocols (Simple; LL with 0.18 of a node's hop, 0.32 of the network's and half of the rate):
 //
 //   all-to-all  of S bytes (n - n / u) / n leave each of u units by the rate of the level above, while (r - 1) / n stay in the node; the
 //               slowest counts. Peers are served eight at a time, a hop each
 //   send-recv   one hop, of the outermost level between the two
 //
 // How good it is, unanchored: median (90th percentile) of the absolute errors over the shipped tables up to 64 KiB 27 %
-// (45), to 8 MiB 24 % (44), beyond 17 % (41), nearly all of it too fast;
-// counted before LL128 was used between nodes, by which 31 sizes over InfiniBand went from 8 to 9.5. Best runs of 1 GiB over EFA on 4 to 64 nodes of eight H100 (NCCL
+// (45), to 8 MiB 24 % (44), beyond 17 % (41), nearly all of it too fast (counted without LL128 between
+// nodes; with it 31 sizes over InfiniBand went from 8 to 9.5 % in the median). Best runs of 1 GiB over EFA on 4 to 64 nodes of eight H100 (NCCL
 // 2.18): all-gathers and reduce-scatters, from which block is, within 5 % but for one (-10), all-reduces 13 to 28 % too fast; all-reduces of 64 MiB to 8 GiB on
 // four nodes of eight B200 with EFA, from which nothing is, 3 % too fast to 29 % too slow; on two with RoCE 7 to 30 % too fast.
 // The shape is better than the height: hence tables of a machine anchor it (cluster.h).

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <charconv>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -18,23 +19,17 @@ namespace {
 struct Factor {
   const char* key;
   double WhatIf::*value;
-  CostPart part;
-  bool is_speed;
+  std::optional<CostPart> part;  // that it scales; absent: collectives are priced by it (cluster.h)
+  bool is_speed = true;
 };
 constexpr std::array kFactors = {
-    Factor{.key = "link", .value = &WhatIf::link, .part = CostPart::Link, .is_speed = true},
+    Factor{.key = "link", .value = &WhatIf::link, .part = CostPart::Link},
     Factor{
         .key = "latency", .value = &WhatIf::latency, .part = CostPart::Latency, .is_speed = false},
-    Factor{
-        .key = "compute", .value = &WhatIf::compute, .part = CostPart::Compute, .is_speed = true},
-    Factor{.key = "host", .value = &WhatIf::host, .part = CostPart::Host, .is_speed = true}};
-
-struct LinkFactor {
-  const char* key;
-  double WhatIf::*value;
-};
-constexpr std::array kLinks = {LinkFactor{.key = "network", .value = &WhatIf::network},
-                               LinkFactor{.key = "nvlink", .value = &WhatIf::nvlink}};
+    Factor{.key = "compute", .value = &WhatIf::compute, .part = CostPart::Compute},
+    Factor{.key = "host", .value = &WhatIf::host, .part = CostPart::Host},
+    Factor{.key = "network", .value = &WhatIf::network, .part = std::nullopt},
+    Factor{.key = "nvlink", .value = &WhatIf::nvlink, .part = std::nullopt}};
 
 constexpr double kMost = 1000;  // so many times as much, or as little
 constexpr std::int64_t kMostWorld = 1 << 20;
@@ -74,11 +69,6 @@ void parse_one(const std::string& key, const std::string& value, WhatIf& what_if
     what_if.*factor.value = parse_factor(key, value);
     return;
   }
-  for (const LinkFactor& link : kLinks) {
-    if (key != link.key) continue;
-    what_if.*link.value = parse_factor(key, value);
-    return;
-  }
   if (key == "world") {
     what_if.world = parse_world(value);
   } else if (key == "gpu" && !value.empty()) {
@@ -114,9 +104,6 @@ std::string to_string(const WhatIf& what_if) {
   for (const Factor& factor : kFactors) {
     if (what_if.*factor.value != 1) add(factor.key, factor_text(what_if.*factor.value));
   }
-  for (const LinkFactor& link : kLinks) {
-    if (what_if.*link.value != 1) add(link.key, factor_text(what_if.*link.value));
-  }
   if (!what_if.gpu.empty()) add("gpu", what_if.gpu);
   if (what_if.world) add("world", std::to_string(*what_if.world));
   return text;
@@ -125,7 +112,8 @@ std::string to_string(const WhatIf& what_if) {
 void apply(const WhatIf& what_if, Costs& costs) {
   for (const Factor& factor : kFactors) {
     const double value = what_if.*factor.value;
-    if (value != 1) costs = scaled(costs, factor.part, factor.is_speed ? 1 / value : value);
+    if (value == 1 || !factor.part) continue;
+    costs = scaled(costs, *factor.part, factor.is_speed ? 1 / value : value);
   }
 }
 

@@ -66,8 +66,8 @@ class Layout {
                        "reduce-scatter, not by an " + std::string(to_string(bucket.collective)));
     }
     if (bucket.sums_whole && bucket.collective != Collective::ReduceScatter) {
-      throw InputError("bucket " + std::to_string(bucket.id.value) +
-                       " sums_whole, but is not reduce-scattered: nothing of it is a shard");
+      throw InputError(draft_.name(bucket) +
+                       ": sums_whole, but it is not reduce-scattered: nothing of it is a shard");
     }
     if (bucket.replicas && bucket.collective != Collective::ReduceScatter) {
       throw InputError(draft_.name(bucket) + ": only shards of a reduce-scatter have replicas");

@@ -23,10 +23,22 @@ bool first_follows_cap(const Typed& typed) {
 
 ByLimits& limits(Decisions& decisions) { return std::get<ByLimits>(*decisions.grouping); }
 
+constexpr std::string_view kBelowOne =
+    " (DDP's bucket_cap_mb=0 makes a bucket for each tensor: per-tensor or cap=1B,first=1B; below "
+    "0 one of all: one-bucket)";
+
+PolicyOption cap_option() {
+  PolicyOption option = options::cap();
+  option.read = [](Decisions& decisions, const Typed& typed) {
+    limits(decisions).cap = typed::size(typed, kBelowOne);
+  };
+  return option;
+}
+
 PolicyOption first_option() {
   return {"first", Decision::Grouping,
           [](Decisions& decisions, const Typed& typed) {
-            limits(decisions).first = typed::size(typed);
+            limits(decisions).first = typed::size(typed, kBelowOne);
           },
           [](const Decisions& decisions) {
             return typed::exact_size(*std::get<ByLimits>(*decisions.grouping).first);
@@ -53,7 +65,7 @@ void follow_version(Decisions& decisions, const TypedOptions& typed) {
 PolicyDefinition torch_ddp_policy() {
   return {.name = "torch-ddp",
           .purpose = "PyTorch DDP's buckets, copies and waits",
-          .sizes = {options::cap(), first_option(), torch_option()},
+          .sizes = {cap_option(), first_option(), torch_option()},
           .batches = {options::batch(), options::tail()},
           .decide =
               [](Decisions& decisions) {

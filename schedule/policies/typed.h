@@ -42,16 +42,11 @@ Enum word(const Typed& typed, std::span<const Enum> values = kAllOf<Enum>) {
   fail(typed, "expected " + word_list(values) + ", found \"" + std::string(typed.value) + "\"");
 }
 
-inline Bytes size(const Typed& typed) {
+// `below_one`: what else the policy says of 0.
+inline Bytes size(const Typed& typed, std::string_view below_one = "") {
   const auto bytes = attempt([&] { return parse_bytes(typed.value); });
   if (!bytes) fail(typed, bytes.error);
-  if (*bytes.value < Bytes(1)) {
-    fail(typed, std::string("must be at least 1B") +
-                    (typed.policy.starts_with("torch-ddp")
-                         ? " (DDP's bucket_cap_mb=0 makes a bucket for each tensor: per-tensor or "
-                           "cap=1B,first=1B; below 0 one of all: one-bucket)"
-                         : ""));
-  }
+  if (*bytes.value < Bytes(1)) fail(typed, "must be at least 1B" + std::string(below_one));
   return *bytes.value;
 }
 

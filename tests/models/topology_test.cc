@@ -178,6 +178,21 @@ TEST(LevelsTest, AReplicaOnEachRackHasItsShareOfTheUplinksOnly) {
               ElementsAre(NamedLoad{"network", 0.25}, NamedLoad{"spine", 1}));
 }
 
+// Files and logs say on how many nodes, and not on how many racks, a table was measured.
+TEST(LevelsTest, AskedByNodesAloneATableIsFoundAndRacksAreCrossed) {
+  Cluster cluster{.name = "racks", .ranks = 64, .collectives = {}, .topology = of_racks()};
+  cluster.collectives = {{.collective = Collective::AllToAll,
+                          .ranks = 32,
+                          .nodes = 8,
+                          .times = AlphaBeta{microseconds(7), 0}}};
+  EXPECT_EQ(collective_table(cluster, {Collective::AllToAll, 32, 8}).time(gib(1)).isolated,
+            microseconds(7));
+  EXPECT_EQ(collective_assumption(cluster, {Collective::AllToAll, 32, 8}), "");
+  cluster.collectives.clear();
+  EXPECT_EQ(collective_table(cluster, {Collective::AllToAll, 64, 16}),
+            modelled(of_racks(), {Collective::AllToAll, 64, 16, {4}}).time);
+}
+
 TEST(LevelsTest, AStageInAnotherRackIsReachedByTheSpine) {
   const CollectiveKey key{Collective::SendRecv, 2, 2, {2}};
   EXPECT_NEAR(us_of(of_racks(), key, Bytes(1'000'000'000)), 400'000 + 8.4 + 30, 0.1);

@@ -159,7 +159,7 @@ TEST(ClusterDifferenceTest, AMachineWithATopologyModelsWhatTheOtherHasMeasured) 
   const std::vector<models::ClusterRow> rows = models::rows_of_both(mine, shipped);
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows[0].ranks, 64);
-  EXPECT_EQ(rows[0].modelled, models::ClusterRow::Modelled::Second);
+  EXPECT_EQ(rows[0].modelled, models::Modelled::Second);
   EXPECT_TRUE(models::only_in(mine, shipped).empty());
 }
 

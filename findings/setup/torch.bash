@@ -1,21 +1,21 @@
-# Sourced by the findings about PyTorch: installs it in a temporary folder, which goes at the end, and runs two ranks of a program.
+# Sourced by the findings about PyTorch, which have made the folder $work: installs it there, and runs two ranks of a program.
 #
-#   source "$(dirname "$0")/torch_2.15.sh"
-#   two_ranks program.py            what both print; a rank that fails ends the script
+#   install torch==2.15.0 numpy==2.4.6    pip's, in a virtual environment
+#   two_ranks program.py                  what both print; a rank that fails ends the script
+#   expect <<'SEEN'                       the lines that $work/seen must hold
 #
 # DOVETAIL_FINDINGS=DIR keeps the installation in DIR for the next script.
 #
 # SPDX-License-Identifier: Apache-2.0
-set -euo pipefail
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-venv=${DOVETAIL_FINDINGS:-$work}/torch-2.15
-if [[ ! -e $venv/done ]]; then
-  python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet torch==2.15.0 numpy
-  touch "$venv/done"
-fi
+install() {
+  venv=${DOVETAIL_FINDINGS:-$work}/torch
+  if [[ ! -e $venv/done || $(<"$venv/done") != "$*" ]]; then
+    python3 -m venv --clear "$venv"
+    "$venv/bin/pip" install --quiet "$@"
+    echo "$*" >"$venv/done"
+  fi
+}
 
 two_ranks() {
   local ranks=() meeting

@@ -1,20 +1,26 @@
-# Sourced by xla_*.sh: JAX 0.12.0.1 and its GPU compiler in a temporary folder (500 MB), and h100.py, which compiles for H100 without one.
-# PYTHON: 3.12 or newer. PACKAGES: a folder that has them already. Runs `python3 -` of this Python with what it is given.
-set -euo pipefail
+# Sourced by the findings about XLA, which have made the folder $work: JAX and its GPU compiler there (500 MB), and h100.py, which compiles for
+# H100 without one.
+#
+#   install jax==0.12.0.1 ...     pip's, without what they depend on: that stands here
+#
+# PYTHON: 3.12 or newer, which runs what a finding gives it. PACKAGES: a folder that has all packages already.
+#
+# SPDX-License-Identifier: Apache-2.0
 for name in ${PYTHON:-python3.14 python3.13 python3.12 python3}; do
   "$name" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2> /dev/null && export PYTHON=$name && break
 done || { echo "needs Python 3.12 or newer: set PYTHON"; exit 77; }
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-if [[ -z ${PACKAGES:-} ]]; then
-  PACKAGES=$folder/packages
-  "$PYTHON" -m pip install -q --no-deps --only-binary=:all: --target "$PACKAGES" jax==0.12.0.1 jaxlib==0.12.0.1 \
-    jax-cuda13-plugin==0.12.0.1 jax-cuda13-pjrt==0.12.0.1 nvidia-cuda-nvcc==13.5.37 nvidia-nvvm==13.5.37 nvidia-cuda-crt==13.5.37 \
-    ml_dtypes==0.6.0 numpy==2.5.5 opt_einsum==3.4.0 scipy==1.18.1
-fi
-export PYTHONPATH=$PACKAGES:$folder PATH=$PACKAGES/nvidia/cu13/bin:$PATH PYTHONDONTWRITEBYTECODE=1
-export JAX_PLATFORMS=cpu JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1 TF_CPP_MIN_LOG_LEVEL=3
-cat > "$folder/h100.py" <<'PY'
+
+install() {
+  if [[ -z ${PACKAGES:-} ]]; then
+    PACKAGES=$work/packages
+    "$PYTHON" -m pip install -q --no-deps --only-binary=:all: --target "$PACKAGES" "$@" nvidia-cuda-nvcc==13.5.37 nvidia-nvvm==13.5.37 \
+      nvidia-cuda-crt==13.5.37 ml_dtypes==0.6.0 numpy==2.5.5 opt_einsum==3.4.0 scipy==1.18.1
+  fi
+  export PYTHONPATH=$PACKAGES:$work PATH=$PACKAGES/nvidia/cu13/bin:$PATH PYTHONDONTWRITEBYTECODE=1
+  export JAX_PLATFORMS=cpu JAX_SKIP_CUDA_CONSTRAINTS_CHECK=1 TF_CPP_MIN_LOG_LEVEL=3
+}
+
+cat > "$work/h100.py" <<'PY'
 """mesh(n): n H100 of one node that nobody has. collectives(step, *shapes): what XLA makes of it for them."""
 import pathlib
 import re
