@@ -14,6 +14,7 @@
 #include "models/clusters/cluster.h"
 #include "models/costs/costs_json.h"
 #include "models/workloads/workload.h"
+#include "schedule/program.h"
 
 namespace dovetail::predict {
 namespace {
@@ -128,6 +129,19 @@ PlanAndMachine plan_on_workload(const std::string& path, InputOptions wanted) {
   plan.summary = std::move(inputs.summary);
   inputs.machine.notes.push_back("the schedule is the plan's, durations are those of " +
                                  wanted.workload);
+  return {.plan = std::move(plan), .machine = std::move(inputs.machine)};
+}
+
+PlanAndMachine step_as_it_stands(const InputOptions& wanted) {
+  Inputs inputs = load_inputs(wanted);
+  if (!schedule::owed_gradients(inputs.program).empty()) {
+    throw InputError("predict: PLAN is missing: the gradients of " + wanted.workload +
+                     " are to be reduced; dovetail plan or explore says how");
+  }
+  schedule::Plan plan{.program = std::move(inputs.program),
+                      .schedule = {},
+                      .summary = std::move(inputs.summary)};
+  plan.schedule.policy = "as it stands";
   return {.plan = std::move(plan), .machine = std::move(inputs.machine)};
 }
 

@@ -34,6 +34,10 @@ struct PlanAndMachine {
 // for, else the plan's, with what was asked of that. Throws InputError, also where the plan's gradients are not all of the workload's gradients.
 PlanAndMachine plan_on_workload(const std::string& path, InputOptions wanted);
 
+// The step of a workload without a plan, which only one has that owes no reduction: all its collectives stand in it. Throws
+// InputError for others.
+PlanAndMachine step_as_it_stands(const InputOptions& wanted);
+
 // The machine that `options` name, else the plan's own; the summary's `what_if` is then what was asked of it. Throws
 // InputError where it is a file that nobody named.
 Machine machine_of(PlanMachineOptions options, schedule::Plan& plan);

@@ -123,6 +123,7 @@ std::string wait_rule(const Plan& plan) {
   const bool streams =
       some(plan, [](const Bucket& bucket) { return bucket.scope == WaitScope::WholeStream; });
   if (some(plan, waits(WaitPoint::BeforeNextBatch))) return "for the batch before";
+  if (every(plan, waits(WaitPoint::AtLaunch))) return "for each bucket, at its launch";
   if (every(plan, waits(WaitPoint::EndOfBackward))) return "once, before the first update";
   return streams ? "for all that is launched on the stream" : "for one event per bucket";
 }

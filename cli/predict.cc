@@ -66,13 +66,15 @@ struct Predicted {
 predict::PlanAndMachine read_plan(const PredictOptions& options, const std::string& path,
                                   const std::string& cluster) {
   if (!options.workload.empty()) {
-    return predict::plan_on_workload(path, {.workload = options.workload,
-                                            .cluster = cluster,
-                                            .data_dir = options.data_dir,
-                                            .world = {},
-                                            .layout = options.layout,
-                                            .force = options.force,
-                                            .what_if = options.what_if});
+    const predict::InputOptions wanted{.workload = options.workload,
+                                       .cluster = cluster,
+                                       .data_dir = options.data_dir,
+                                       .world = {},
+                                       .layout = options.layout,
+                                       .force = options.force,
+                                       .what_if = options.what_if};
+    return path == options.workload ? predict::step_as_it_stands(wanted)
+                                    : predict::plan_on_workload(path, wanted);
   }
   schedule::Plan plan = schedule::read_plan(path);
   predict::Machine machine = predict::machine_of({.command = "predict",
@@ -286,11 +288,14 @@ void check(const PredictOptions& options, std::size_t predictions) {
 void predict(const PredictOptions& options, std::ostream& out) {
   std::vector<std::string> plans = options.plans_by_flag;
   plans.insert(plans.end(), options.plans.begin(), options.plans.end());
+  if (plans.empty() && !options.workload.empty()) plans.push_back(options.workload);
   const std::vector<std::string> clusters =
       options.clusters.empty() ? std::vector<std::string>{""} : options.clusters;
   check(options, plans.size() * clusters.size());
   std::vector<NamedFile> inputs;
-  for (const std::string& plan : plans) inputs.push_back({"--plan", plan});
+  for (const std::string& plan : plans) {
+    if (plan != options.workload) inputs.push_back({"--plan", plan});
+  }
   inputs.push_back(workload_file(options.workload, options.data_dir));
   for (const std::string& name : clusters) inputs.push_back(cluster_file(name, options.data_dir));
   require_outputs({{"--trace", options.trace},

@@ -141,7 +141,7 @@ Written xla_list_setting(std::span<const Bytes> /*sizes*/, const std::string& co
 }
 
 std::string xla_policy(std::span<const Bytes> limits) {
-  return "threshold:cap=" + schedule::typed::exact_size(limits.back()) + ",closes=before-exceeding";
+  return "threshold:cap=" + schedule::typed::exact_size(limits.back()) + ",closes=from-last";
 }
 
 std::optional<Said> say_xla(const schedule::Policy& policy, const Gradients& /*gradients*/) {
@@ -151,7 +151,7 @@ std::optional<Said> say_xla(const schedule::Policy& policy, const Gradients& /*g
   if (!is_run) return std::nullopt;
   const schedule::ByLimits* combined = limits_of(policy);
   const bool combines =
-      combined != nullptr && combined->closes == schedule::Closes::BeforeExceeding;
+      combined != nullptr && combined->closes == schedule::Closes::FromLast;
   if (!combines) return Said{"JAX / XLA: combiner_key (export --to xla)", "", ToldBy::List};
   if (combined->cap.count() == kXlaUsual) return Said{"JAX / XLA's default", "", ToldBy::Default};
   const Written written = xla_setting({.number = combined->cap.count()});
@@ -161,12 +161,12 @@ std::optional<Said> say_xla(const schedule::Policy& policy, const Gradients& /*g
 }  // namespace
 
 std::vector<Framework> xla() {
-  constexpr std::string_view kDefault = "threshold:cap=31457287B,closes=before-exceeding";
+  constexpr std::string_view kDefault = "threshold:cap=31457287B,closes=from-last";
   return {
       {.id = "xla",
        .name = "XLA",
        .presets = {{"xla", kDefault}, {"jax", kDefault}},
-       .size = SizeOption{.closes = schedule::Closes::BeforeExceeding,
+       .size = SizeOption{.closes = schedule::Closes::FromLast,
                           .limits = xla_limits,
                           .write = xla_setting},
        .policy = xla_policy,
@@ -176,10 +176,10 @@ std::vector<Framework> xla() {
        .not_replayed =
            {"when a collective starts and is waited for is up to XLA's latency-hiding scheduler; "
             "a compiled step has none of the pauses of Python that this one has",
-            "by its threshold XLA combines gradients in the order of the step's results, not in "
-            "that "
-            "in which they are ready: a combiner_key (export --to xla) says which"},
-       .curve = "threshold:closes=before-exceeding",
+            "by its threshold XLA combines gradients in the order of the step's results, taken here to "
+            "be the opposite of that in which they are ready: a combiner_key (export --to xla) says "
+            "which"},
+       .curve = "threshold:closes=from-last",
        .axis = "JAX / XLA: combine threshold",
        .title = "JAX on XLA for GPUs",
        .writes = "combiner keys of gradients and costs for PGLE",

@@ -153,6 +153,8 @@ std::string wait_text(const Bucket& bucket) {
       return what + " before first use";
     case WaitPoint::BeforeNextBatch:
       return what + " before the next batch";
+    case WaitPoint::AtLaunch:
+      return what + " at launch";
   }
   return what;
 }

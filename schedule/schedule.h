@@ -86,10 +86,11 @@ using LaunchPoint =
 // its gradients, which is its optimizer slice unless backward itself reads one. EndOfBackward:
 // before the first optimizer op, but not later than the first use. BeforeNextBatch: before the launch
 // of the next bucket that is not of the same batch, so at most one batch is outstanding; the last
-// batch is waited for at the end of backward.
-enum class WaitPoint { EndOfBackward, FirstUse, BeforeNextBatch };
+// batch is waited for at the end of backward. AtLaunch: in front of the next op, so the collective hides
+// behind none (what a host that blocks does, as Gloo's).
+enum class WaitPoint { EndOfBackward, FirstUse, BeforeNextBatch, AtLaunch };
 constexpr auto words_of(WaitPoint) {
-  return words("end-of-backward", "first-use", "before-next-batch");
+  return words("end-of-backward", "first-use", "before-next-batch", "at-launch");
 }
 
 // What it waits for. Event: this bucket. WholeStream: everything launched on the bucket's stream so

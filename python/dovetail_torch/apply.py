@@ -55,7 +55,8 @@ def needs_hooks(plan):
     if seen["launch"] != {"when-ready"}:
         reasons.append("it launches buckets later than when they are ready")
     if seen["wait"] != {"end-of-backward"}:
-        reasons.append("it waits at first use" if "first-use" in seen["wait"] else "it waits between batches")
+        reasons.append("it waits at first use" if "first-use" in seen["wait"] else
+                       "it waits at launch" if "at-launch" in seen["wait"] else "it waits between batches")
     if not all(plan.is_whole(bucket) for bucket in plan.buckets):
         reasons.append("it cuts gradients over buckets")
     if any(bucket.max_ctas for bucket in plan.buckets):

@@ -234,7 +234,7 @@ class PlannedModel(torch.nn.Module):
                 torch.mul(parameter.grad.reshape(-1)[first:first + count], scale, out=view)
         self._sent.append((flat.number, flat.elements * flat.buffer.element_size()))
         flat.work = self._reduce(flat)
-        if flat.bucket.stream == "inline":
+        if flat.bucket.stream == "inline" or flat.bucket.wait == "at-launch":
             self._wait(flat)
 
     @staticmethod

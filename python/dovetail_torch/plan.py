@@ -42,7 +42,7 @@ class Bucket:
     mode: str        # "view" or "copy"
     stream: str      # "inline", "comm0", ...
     launch: object   # "when-ready", "after-backward", ("in-batch", n) or ("after", parameter)
-    wait: str        # "first-use", "end-of-backward" or "before-next-batch"
+    wait: str        # "first-use", "end-of-backward", "before-next-batch" or "at-launch"
     max_ctas: int = 0
 
     @property

@@ -213,10 +213,16 @@ def _measure(steps, layers, count, warmup, repetitions, largest, clock, device, 
     for _ in range(count):
         _barrier(device, group)
         rows.append(steps.run())
-    found = {key: _median([row[key] for row in rows]) for key in rows[0]}
+    everyone = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, rows, group=group)
+    # Ranks meet at each layer's collectives, so the slowest one of each step sets a layer's time.
+    found = {key: _median([max(row[key] for row in step) for step in zip(*everyone)]) for key in rows[0]}
+    apart = sorted(max(times) - min(times) for step in zip(*everyone) for layer in layers
+                   for times in [[row[layer + ".forward"] + row[layer + ".gather"] for row in step]])
+    late_us = [_quantile(apart, (turn + 0.5) / repetitions) for turn in range(repetitions)]
     found["spread"] = (_quantile([row["step"] for row in rows], 0.9) -
                        _quantile([row["step"] for row in rows], 0.1)) / found["step"]
-    found["tables"] = {kind: _collective_table(kind, largest, repetitions, clock, device, group)
+    found["tables"] = {kind: _collective_table(kind, largest, repetitions, clock, device, group, late_us=late_us)
                        for kind in ("all-gather", "reduce-scatter", "all-reduce")}
     found["slow"] = _slowdown(steps, found, found["tables"]["all-reduce"][0], device, group, max(3, count // 4))
     found["conditions"] = _conditions(before, _read_processors(), group)
@@ -300,7 +306,7 @@ def _cluster(name, what, parameters, layers, ranks):
     fixed, per_byte = _line(points)
     conditions = dict(ranks[0]["conditions"], step_spread=max(rank["spread"] for rank in ranks),
                       fit_residual=line_residual([(point["bytes"], point["isolated_us"]) for point in
-                                                            _series("all-gather", ranks)["points"]]))
+                                                            _series("all-reduce", ranks)["points"]]))
     reasons = _verdict(conditions)
     smallest = max(rank["tables"]["all-reduce"][0][0][1] for rank in ranks)
     return {"schema": "dovetail.cluster/1", "kind": "cluster", "name": name, "origin": what, "ranks": len(ranks),

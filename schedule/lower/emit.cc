@@ -135,17 +135,22 @@ class CommandWriter {
         .after = plan.after};
   }
 
-  // Of a bucket in copy mode: each gradient behind its producer.
+  // Of a bucket in copy mode: each gradient behind its producer; where parameters are gathered for each use all of them at
+  // once behind the last one (FSDP2's foreach_reduce).
   void add_packs(std::size_t i, std::vector<Pack>& packs) const {
     const Travel& travel = role_.travels[i];
     const Bucket& bucket = draft_.schedule.buckets[travel.what];
     if (bucket.mode != BucketMode::Copy || draft_.buckets[travel.what].after) return;
+    const std::size_t first = packs.size();
+    std::size_t last = 0;
     for (std::size_t k = 0; k < bucket.gradients.size(); ++k) {
       const TensorId tensor = draft_.travels.at(bucket.gradients[k].tensor);
-      packs.push_back({.behind = ready_after(draft_, role_, tensor, travel.micro_step),
-                       .travel = i,
-                       .gradient = k});
+      const std::size_t ready = ready_after(draft_, role_, tensor, travel.micro_step);
+      packs.push_back({.behind = ready, .travel = i, .gradient = k});
+      last = std::max(last, ready);
     }
+    if (draft_.schedule.parameters != ParameterSync::EachUse) return;
+    for (std::size_t k = first; k < packs.size(); ++k) packs[k].behind = last;
   }
 
   EventId new_event() { return EventId{draft_.next_event++}; }

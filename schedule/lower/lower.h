@@ -14,7 +14,8 @@
 //   s0 run producer  s0 pack  [s0 scale]  s0 record e0
 //   s1 wait e0       s1 all-reduce        [s1 scale]    s1 record e1
 //   ...              s0 wait e1           s0 unpack     s0 run reader
-// Copy mode packs each gradient (or the part of it) right after its producer and unpacks a bucket
+// Copy mode packs each gradient (or the part of it) right after its producer, where parameters are gathered for each
+// use all of a bucket behind the last of them, and unpacks a bucket
 // right after its wait. An inline bucket issues its collective on s0 and needs no events. A
 // whole-stream wait waits for the last collective launched on that stream so far.
 //

@@ -52,14 +52,17 @@ void place_waits(const Draft& draft, RoleDraft& role) {
 std::string wait_report(const Draft& draft) {
   std::size_t first = 0;
   std::size_t next_batch = 0;
+  std::size_t at_once = 0;
   for (const Bucket& bucket : draft.schedule.buckets) {
     if (bucket.wait == WaitPoint::FirstUse) ++first;
     if (bucket.wait == WaitPoint::BeforeNextBatch) ++next_batch;
+    if (bucket.wait == WaitPoint::AtLaunch) ++at_once;
   }
-  const std::size_t rest = draft.schedule.buckets.size() - first - next_batch;
+  const std::size_t rest = draft.schedule.buckets.size() - first - next_batch - at_once;
   std::string line =
       counted(first, "bucket") + " at first use, " + std::to_string(rest) + " at end of backward";
   if (next_batch > 0) line += ", " + std::to_string(next_batch) + " before the next batch";
+  if (at_once > 0) line += ", " + std::to_string(at_once) + " at launch";
   return line;
 }
 

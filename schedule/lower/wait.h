@@ -2,7 +2,7 @@
 //
 // Before the first op behind the launch that touches a member: one that reads the reduced gradient,
 // or one that overwrites it (the next micro-step's backward), so no data hazard is left (PL3). Wait
-// points ask for more: at the end of backward, or before the next batch is launched. A batch is the
+// points ask for more: at the end of backward, before the next batch is launched, or at once. A batch is the
 // buckets of one LaunchInBatch, all buckets that are launched after backward, or else one bucket.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -39,6 +39,10 @@ void place_waits(std::span<Travel> travels, std::size_t first, std::size_t after
     travel.wait_before = use;
     const WaitAsk mine = ask(travel);
     if (mine.point == WaitPoint::FirstUse) continue;
+    if (mine.point == WaitPoint::AtLaunch) {
+      travel.wait_before = std::min(use, *travel.launch_after + 1);
+      continue;
+    }
     if (mine.point == WaitPoint::BeforeNextBatch) {
       std::size_t next = i + 1;
       while (next < travels.size() && mine.batch && mine.batch == ask(travels[next]).batch) ++next;

@@ -18,7 +18,7 @@ void OpenBucket::close() {
 }
 
 bool OpenBucket::closes_before(const GradientSize& next) {
-  const bool is_full = rule_->closes == Closes::BeforeExceeding && held_ > 0 &&
+  const bool is_full = rule_->closes != Closes::OnReaching && held_ > 0 &&
                        size(next) > rule_->limits[limit_] - held_;
   if (is_full) close();
   return is_full;
@@ -33,6 +33,18 @@ bool OpenBucket::closes_with(const GradientSize& added) {
 
 std::vector<std::size_t> bucket_ends(std::span<const GradientSize> gradients,
                                      const BucketRule& rule) {
+  if (rule.closes == Closes::FromLast) {
+    const std::vector<GradientSize> turned(gradients.rbegin(), gradients.rend());
+    BucketRule forward = rule;
+    forward.closes = Closes::BeforeExceeding;
+    std::vector<std::size_t> ends = bucket_ends(turned, forward);
+    for (std::size_t& end : ends) end = gradients.size() - end;
+    std::ranges::reverse(ends);
+    if (ends.empty()) return ends;
+    ends.erase(ends.begin());  // where the last one to be filled ends: at nothing
+    ends.push_back(gradients.size());
+    return ends;
+  }
   OpenBucket open(rule);
   std::vector<std::size_t> ends;
   for (std::size_t i = 0; i < gradients.size(); ++i) {

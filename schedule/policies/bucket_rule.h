@@ -5,8 +5,11 @@
 //   BucketRule{Closes::BeforeExceeding, CountedIn::Elements, {n}}  DeepSpeed: closes before the gradient that
 //                                                                  would bring it above n elements
 //
-// Gradients are looked at in the order in which they are ready. A gradient is never cut: one above the limit
-// overshoots it (OnReaching) or travels alone (BeforeExceeding).
+//   BucketRule{Closes::FromLast, ..., {bytes}}                     XLA: the same, filled from the gradient that is ready last,
+//                                                                  which is the first of the step's results
+//
+// Gradients are looked at in the order in which they are ready, by FromLast in the opposite one. A gradient is never
+// cut: one above the limit overshoots it (OnReaching) or travels alone (the others).
 //
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -24,8 +27,8 @@ namespace dovetail::schedule {
 
 using dovetail::to_string;
 
-enum class Closes : std::uint8_t { OnReaching, BeforeExceeding };
-constexpr auto words_of(Closes) { return words("on-reaching", "before-exceeding"); }
+enum class Closes : std::uint8_t { OnReaching, BeforeExceeding, FromLast };
+constexpr auto words_of(Closes) { return words("on-reaching", "before-exceeding", "from-last"); }
 enum class CountedIn : std::uint8_t { Bytes, Elements };
 
 struct BucketRule {

@@ -43,12 +43,18 @@ Groups group_by_limits(const Program& program, const std::vector<OwedGradient>& 
   const auto take = [&result](Open& from) {
     result.push_back({std::exchange(from.members, {}), "cap"});
   };
-  for (const OwedGradient& gradient : owed) {
+  const bool turned = rule.closes == Closes::FromLast;
+  for (std::size_t i = 0; i < owed.size(); ++i) {
+    const OwedGradient& gradient = owed[turned ? owed.size() - 1 - i : i];
     Open& own = open.try_emplace(key_of(program, gradient), Open{OpenBucket(rule)}).first->second;
     const GradientSize size{gradient.bytes, gradient.numel};
     if (own.bucket.closes_before(size)) take(own);
     own.members.push_back(gradient);
     if (own.bucket.closes_with(size)) take(own);
+  }
+  if (turned) {
+    for (GradientGroup& group : result) std::ranges::reverse(group.members);
+    for (auto& [key, own] : open) std::ranges::reverse(own.members);
   }
   // What is still open closes in the order in which its last gradient became ready; so does what a later
   // gradient has closed.
@@ -59,7 +65,7 @@ Groups group_by_limits(const Program& program, const std::vector<OwedGradient>& 
   }
   std::ranges::stable_sort(rest, {}, last);
   for (GradientGroup& group : rest) result.push_back(std::move(group));
-  if (rule.closes == Closes::BeforeExceeding) std::ranges::stable_sort(result, {}, last);
+  if (rule.closes != Closes::OnReaching) std::ranges::stable_sort(result, {}, last);
   return result;
 }
 

@@ -11,7 +11,8 @@
 //   per-tensor             one bucket per gradient, launched when ready (wait-free backpropagation)
 //   one-bucket             one bucket, launched when its last gradient is ready
 //   threshold              a bucket closes once its bytes reach `cap`, or with
-//                          closes=before-exceeding before the gradient that would bring it above
+//                          closes=before-exceeding before the gradient that would bring it above, from-last the same
+//                          from the gradient that is ready last
 //   torch-ddp              PyTorch DDP after its first step: the same rule, with limits `first`,
 //                          then `cap`; copy mode, waits at the end of backward. With torch=2.6 or
 //                          later a given cap is the first limit too, as it is there; before, and

@@ -7,7 +7,8 @@
 #   sudo scripts/campaigns/validate_torch.sh [--models LIST] [--rounds N] [--steps N] [--rate RATE] [--tool FILE] [--python FILE]
 #                                  [--out DIR] [--show replan|fsdp]
 #
-#   --models   of mlp (45 MB in 14 uneven gradients), transformer (50 MB in 101), deep (15 MB in 300); default all
+#   --models   of mlp (45 MB in 14 uneven gradients), transformer (50 MB in 101), deep (15 MB in 300), layers (10 MB
+#              in 200; for --show fsdp); default the first three
 #   --rounds   over all settings (3); --steps of a setting per round (8), the first of which is not counted
 #   --rate     of the link, as scripts/campaigns/testbed.sh takes it (1gbit)
 #   --tool     default build/dovetail; --python default /usr/bin/python3, of which torch is used

@@ -4,8 +4,7 @@
     scripts/checks/check_xla.py [--tool build/dovetail] [--python PYTHON] [--packages FOLDER]
 
 A step is compiled (xla_gpu.py), imported, planned and exported; compiled again with the file's keys, then with the threshold
-that `--framework xla` prints; each module is imported, its buckets must be the plan's (with the threshold their sizes, as XLA fills
-them in the order of the step's results), and it is planned in turn. Then reduce-scatters
+that `--framework xla` prints; each module is imported, its buckets must be the plan's, and it is planned in turn. Then reduce-scatters
 and all-gathers of cut weights: the threshold of two shards, of two weights, makes pairs.
 
 PYTHON is 3.12 or newer (by itself the first of python3.14, 3.13, 3.12). FOLDER holds the packages that xla_gpu.py names, unpacked;
@@ -29,8 +28,8 @@ import tempfile
 PACKAGES = ("jax==0.12.0.1", "jaxlib==0.12.0.1", "jax-cuda13-plugin==0.12.0.1", "jax-cuda13-pjrt==0.12.0.1", "nvidia-cuda-nvcc==13.5.37",
             "nvidia-nvvm==13.5.37", "nvidia-cuda-crt==13.5.37", "ml_dtypes==0.6.0", "numpy==2.5.5", "opt_einsum==3.4.0", "scipy==1.18.1")
 WEIGHT = 4 << 20  # bytes of each of the model's
-LAYERS = 6
-POLICY = f"threshold:cap={2 * WEIGHT}B,closes=before-exceeding"
+LAYERS = 7  # odd: which one is left over shows from where buckets are filled
+POLICY = f"threshold:cap={2 * WEIGHT}B,closes=from-last"
 COMPILER = pathlib.Path(__file__).with_name("xla_gpu.py")
 
 
@@ -100,18 +99,18 @@ def check_plan(check):
     check.compile("first", "dp", 8)
     check.imported("first")
     plan, file = check.planned("first", POLICY)
-    check.say("elements of the buckets planned", [bucket["elements"] for bucket in plan["buckets"]], [2 * WEIGHT // 4] * (LAYERS // 2))
-    pairs = [("all-reduce", 2, "8 MiB")] * (LAYERS // 2)
+    check.say("elements of the buckets planned", [bucket["elements"] for bucket in plan["buckets"]], [WEIGHT // 4] + [WEIGHT // 2] * (LAYERS // 2))
+    alone, pairs = ("all-reduce", 1, "4 MiB"), [("all-reduce", 2, "8 MiB")] * (LAYERS // 2)
     keys = check.folder / "keys.py"
     check.dovetail("export", file, "--to", "xla", "-o", keys)
     check.compile("keyed", "dp", 8, f"plan={keys}")
-    check.say("compiled with its keys", sorted(check.imported("keyed")), sorted([*pairs, ("all-reduce", 1, "4 B")]))
+    check.say("compiled with its keys", sorted(check.imported("keyed")), sorted([alone, *pairs, ("all-reduce", 1, "4 B")]))
     rows = check.dovetail("explore", "--workload", check.folder / "first.json", "--cluster", "h100x8", "--framework", "xla",
                           "--policies", POLICY, "--json")
     threshold = re.search(r"--xla_gpu_all_reduce_combine_threshold_bytes=(\d+)", json.dumps(json.loads(rows)))[1]
     check.compile("sized", "dp", 8, f"xla_gpu_all_reduce_combine_threshold_bytes={threshold}")
     check.say(f"compiled with the threshold {threshold}", sorted(check.imported("sized")),
-              sorted([*pairs[1:], ("all-reduce", 3, "8 MiB")]))
+              sorted([alone, *pairs[1:], ("all-reduce", 3, "8 MiB")]))
     again, _ = check.planned("sized", POLICY)
     check.say("us a step, of both modules", again["predicted"]["step_us"], plan["predicted"]["step_us"])
 

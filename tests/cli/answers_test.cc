@@ -184,6 +184,26 @@ TEST_F(AnswersTest, ImportTellsTheFormatByTheFile) {
   EXPECT_THAT(refused.output, HasSubstr("unknown format"));
 }
 
+// Layers in a loop, each reduced in its turn: what JAX makes of jax.lax.scan.
+TEST_F(AnswersTest, AStepThatOwesNoReductionIsPredictedAsItStands) {
+  const std::string step = path("scan.json");
+  ASSERT_EQ(
+      ask("import hlo " + kSourceTree + "/tests/recordings/hlo/gpu12-scan-fsdp.txt -o " + step).code, 0);
+  const std::string where = " --workload " + step + " --cluster h100x8";
+  const Ended told = ask("predict" + where + " --json");
+  ASSERT_EQ(told.code, 0) << told.output;
+  const nlohmann::json row = nlohmann::json::parse(told.output).at("rows").at(0);
+  EXPECT_EQ(row.at("buckets"), 0);
+  EXPECT_EQ(row.at("collectives").size(), 3 + 3 + 3 + 1);
+  EXPECT_GT(row.at("exposed_us"), 0);
+  const Ended half = ask("predict" + where + " --what-if link=0.5x --json");
+  EXPECT_GT(nlohmann::json::parse(half.output).at("rows").at(0).at("step_us"), row.at("step_us"));
+  EXPECT_THAT(ask("plan" + where + " -o " + path("plan.json")).output,
+              HasSubstr("dovetail predict --workload plays the step as it stands"));
+  EXPECT_THAT(ask("predict --workload mlp --cluster h100x8").output,
+              HasSubstr("PLAN is missing: the gradients of mlp are to be reduced"));
+}
+
 // diagnose, which reads the same trace, advises no bucket size either.
 TEST_F(AnswersTest, NothingIsToBeSetWhereTheHostIsWaitedFor) {
   const std::string step = path("step.json");

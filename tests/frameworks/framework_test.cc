@@ -93,7 +93,7 @@ TEST(FrameworkTest, APolicyIsSaidAsItsFrameworkHasIt) {
   EXPECT_THAT(words("megatron"), HasSubstr("Megatron --overlap-param-gather"));
   EXPECT_EQ(words("horovod"), "Horovod's default");
   EXPECT_EQ(words("xla"), "JAX / XLA's default");
-  EXPECT_EQ(words("threshold:cap=8MiB,closes=before-exceeding"),
+  EXPECT_EQ(words("threshold:cap=8MiB,closes=from-last"),
             "JAX / XLA: --xla_gpu_all_reduce_combine_threshold_bytes=8388615");  // and the loss
   // FSDP1 has flat buffers, FSDP2 copies.
   EXPECT_EQ(words("zero3"), "PyTorch FSDP1, DeepSpeed ZeRO-3");

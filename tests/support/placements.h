@@ -55,6 +55,7 @@ inline search::Choices random_choices(Random& random, const search::StepModel& m
     if (mixes_waits) {
       choice.wait = copies()   ? WaitPoint::EndOfBackward
                     : copies() ? WaitPoint::BeforeNextBatch
+                    : copies() ? WaitPoint::AtLaunch
                                : WaitPoint::FirstUse;
     }
     if (mixes_scopes) choice.scope = copies() ? WaitScope::WholeStream : WaitScope::Event;

@@ -124,7 +124,7 @@ class Draw {
     bucket.pad_to = Bytes(std::int64_t{4} << random_.between(0, 7));
     bucket.align_to = one_of({Bytes(1), Bytes(16), Bytes(256)});
     bucket.collective = sharded_ ? Collective::ReduceScatter : Collective::AllReduce;
-    bucket.wait = one_of({WaitPoint::FirstUse, WaitPoint::EndOfBackward});
+    bucket.wait = one_of({WaitPoint::FirstUse, WaitPoint::EndOfBackward, WaitPoint::AtLaunch});
     bucket.scope = one_of({WaitScope::Event, WaitScope::Event, WaitScope::WholeStream});
     if (one_in(6)) {
       bucket.stream = InlineStream{};

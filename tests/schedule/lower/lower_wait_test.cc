@@ -52,6 +52,19 @@ TEST(LowerWaitTest, A13ComputeWaitsForABatchBeforeItLaunchesTheNext) {
             "0:l4.update 0:l3.update 0:l2.update 0:l1.update 0:l0.update ");
 }
 
+// Nothing is computed between a launch and its wait: what FSDP2 does on Gloo.
+TEST(LowerWaitTest, AtLaunchComputeWaitsInFrontOfTheNextOp) {
+  const Program program = layers(3);
+  Schedule schedule = schedule_of(program, "per-tensor");
+  for (Bucket& bucket : schedule.buckets) bucket.wait = WaitPoint::AtLaunch;
+  EXPECT_EQ(words(lower(program, schedule).program),
+            "0:l0.forward 0:l1.forward 0:l2.forward "
+            "0:l2.backward 0:record0 1:wait0 1:all-reduce0 1:record1 0:wait1 "
+            "0:l1.backward 0:record2 1:wait2 1:all-reduce1 1:record3 0:wait3 "
+            "0:l0.backward 0:record4 1:wait4 1:all-reduce2 1:record5 0:wait5 "
+            "0:l2.update 0:l1.update 0:l0.update ");
+}
+
 // Five buckets in batches of three: the tail of two is one batch, so they do not wait for each
 // other.
 TEST(LowerWaitTest, A11TheTailIsOneBatch) {

@@ -40,6 +40,14 @@ TEST(BucketRuleTest, BeforeExceedingABucketNeverHoldsMoreUnlessItIsOneGradient) 
   EXPECT_THAT(bucket_ends({}, rule), IsEmpty());
 }
 
+// The same sizes from the other end: 1, then 20 alone, then 5 + 4 = 9, which 6 would exceed.
+TEST(BucketRuleTest, FromLastTheGradientThatIsReadyFirstGoesWithWhatIsLeft) {
+  const BucketRule rule{.closes = Closes::FromLast, .limits = {10}};
+  EXPECT_THAT(bucket_ends(sizes({6, 4, 5, 20, 1}), rule), ElementsAre(1, 3, 4, 5));
+  EXPECT_THAT(bucket_ends(sizes({6, 4}), rule), ElementsAre(2));
+  EXPECT_THAT(bucket_ends({}, rule), IsEmpty());
+}
+
 // Of two bytes each: 5 elements are 10 bytes.
 TEST(BucketRuleTest, LimitsAreInBytesOrInElements) {
   const BucketRule rule{.unit = CountedIn::Elements, .limits = {5}};
@@ -67,6 +75,7 @@ TEST(BucketRuleTest, AThresholdClosesAsItIsTold) {
   };
   EXPECT_THAT(buckets(""), ElementsAre(120'000, 40'000));
   EXPECT_THAT(buckets(",closes=before-exceeding"), ElementsAre(40'000, 80'000, 40'000));
+  EXPECT_THAT(buckets(",closes=from-last"), ElementsAre(40'000, 80'000, 40'000));
   EXPECT_EQ(to_string(parse_policy("threshold:cap=8MiB,closes=before-exceeding")),
             "threshold:cap=8MiB,closes=before-exceeding");
 }
