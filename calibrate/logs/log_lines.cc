@@ -159,7 +159,8 @@ std::optional<NcclLine> nccl_line(std::string_view text,
     const std::size_t mark = text.find("NCCL ", from);
     if (mark == std::string_view::npos) return std::nullopt;
     from = mark + 5;
-    constexpr std::array<std::string_view, 4> kLevels = {"INFO ", "WARN ", "TRACE ", "CALL "};
+    constexpr std::array<std::string_view, 6> kLevels = {"INFO ", "WARN ", "TRACE ",
+                                                         "CALL ", "ATTN ", "DIAG "};
     const auto level = std::ranges::find_if(
         kLevels, [&](std::string_view word) { return text.substr(from).starts_with(word); });
     if (level == kLevels.end()) continue;

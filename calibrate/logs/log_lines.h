@@ -55,8 +55,8 @@ struct LibraryVersion {
 };
 std::optional<LibraryVersion> library_version(std::string_view text);
 
-// The first one in the text that is INFO, WARN, TRACE or CALL. Where the host's name follows a word without a
-// blank ("0x55f2host-a:32625:32625"), the longest known host that fits is taken.
+// The first one in the text that is INFO, WARN, TRACE, CALL, DIAG (2.31 on) or ATTN (2.32). Where the host's name
+// follows a word without a blank ("0x55f2host-a:32625:32625"), the longest known host that fits is taken.
 std::optional<NcclLine> nccl_line(std::string_view text,
                                   const std::set<std::string, std::less<>>& hosts);
 

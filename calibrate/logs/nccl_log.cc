@@ -190,7 +190,7 @@ class LogReader {
     const bool tells = !members_.empty() || !choices_.empty() || !pending_.empty();
     if (tells) return;
     const std::string way =
-        "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING and take its log";
+        "run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING,ENV and take its log";
     if (is_of_ras_) {
       throw InputError(
           name +
@@ -232,6 +232,10 @@ class LogReader {
     if (contains(message, ": opCount ")) return call(message, &line);
     if (contains(message, " Bytes -> ")) return choice(message, line);
     if (contains(message, "|")) return table_row(message, line);
+    if (message.starts_with("NCCL_ALGO set by") || message.starts_with("NCCL_PROTO set by") ||
+        (message.starts_with("Best tuning {") && contains(message, "forced = 1 "))) {  // 2.31
+      is_forced_ = true;
+    }
     if (contains(message, " coll channels")) {
       std::int64_t& channels = pending_[thread_of(line)].channels;
       channels = std::max(channels, integer_of(words_of(message).front()).value_or(0));
@@ -369,10 +373,10 @@ class LogReader {
     if (last != last_call_.end()) {
       const auto& [call, ranks] = last->second;
       const std::int64_t share = bytes_of(call, 1);
-      const bool is_its = *bytes == share || *bytes == bytes_of(call, ranks);
+      const std::int64_t whole = bytes_of(call, ranks);
+      const bool is_its = *bytes == share || *bytes == whole;
       if (is_its && (key.name.empty() || key.name == call.name)) {
-        key.name = call.name;
-        key.ranks = ranks;
+        key = {call.name, std::max(whole, *bytes), ranks};
       }
     }
     if (choices_.size() >= kMost && !choices_.contains(key)) return;
@@ -380,7 +384,7 @@ class LogReader {
                 .protocol = named(word_after(what, "proto "), kProtocols),
                 .us = number_of(word_after(what, " time "))};
     if (what.starts_with("Kernel ")) made.algorithm = printable(word_after(what, "Kernel "));
-    if (made.algorithm.empty()) made.algorithm = printable(trimmed(what));
+    if (made.algorithm.empty()) made.algorithm = printable(trimmed(what.substr(0, what.find(';'))));
     choices_[key] = std::move(made);
   }
 
@@ -393,6 +397,7 @@ class LogReader {
     std::vector<Cell>& cells = pending_[thread_of(line)].table[*kind];
     for (std::size_t i = 1; i < parts.size() && cells.size() < kMostCells; ++i) {
       if (const std::optional<Cell> cell = cell_of(parts[i])) cells.push_back(*cell);
+      has_negative_ = has_negative_ || trimmed(parts[i]).starts_with('-');
     }
     settle(line);
   }
@@ -547,6 +552,12 @@ class LogReader {
 
   void model() {
     std::set<std::pair<Collective, std::int64_t>> known;
+    if (is_forced_ && has_negative_) {
+      log_.left_out.emplace_back(
+          "the table of NCCL's model of times, which since 2.31 also has what NCCL_ALGO and "
+          "NCCL_PROTO rule out: take the log without them");
+      for (Table& table : tables_) table.clear();
+    }
     for (const NcclCommunicator& one : communicators_) {
       Table table;
       for (const std::size_t member : one.members) {
@@ -571,16 +582,17 @@ class LogReader {
                                    [](const auto& one) { return one.second.us.has_value(); })) {
       log_.left_out.emplace_back(
           "NCCL's model of times, as the log does not say of which collective and how many ranks: "
-          "run "
-          "with NCCL_DEBUG_SUBSYS=INIT,TUNING,COLL");
+          "run with NCCL_DEBUG_SUBSYS=INIT,TUNING,COLL,ENV");
+    } else if (is_forced_ && has_negative_) {
+      return;
     } else if (has_lost_table) {
       log_.left_out.emplace_back(
           "a table of NCCL's model of times, as no line says over how many ranks (the \"Init "
           "COMPLETE\" of the same thread is missing)");
     } else {
       log_.left_out.emplace_back(
-          "no table of NCCL's model of times: run with NCCL_DEBUG_SUBSYS=INIT,TUNING and take rank "
-          "0's log");
+          "no table of NCCL's model of times: run with NCCL_DEBUG_SUBSYS=INIT,TUNING,ENV and take "
+          "rank 0's log");
     }
   }
 
@@ -620,6 +632,9 @@ class LogReader {
   std::map<ChoiceKey, Choice> choices_;
   std::vector<NcclCommunicator> communicators_;
   bool is_of_ras_ = false;  // a report of NCCL's RAS client
+  bool is_forced_ = false;  // the user names algorithms or protocols
+  bool has_negative_ =
+      false;  // a table of 2.31 or later: what no table before has for what does not exist
   std::string network_;
   std::optional<std::int64_t> trees_;  // the largest message that goes over trees
 };

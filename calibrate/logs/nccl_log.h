@@ -8,8 +8,8 @@
 //   node0:4321:4321 [0] NCCL INFO AllReduce: opCount 1a .. count 262144 datatype 7 .. comm 0x55d0 [nranks=16] ..
 //   node0:4321:4399 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={0..23}
 //
-// Source of the format: github.com/NVIDIA/nccl, tags v2.3.7-1 to v2.30.7-1: src/init.cc, src/enqueue.cc,
-// src/graph/tuning.cc, src/debug.cc. What versions differ in:
+// Source of the format: github.com/NVIDIA/nccl, tags v2.3.7-1 to v2.30.7-1: src/init.cc, src/enqueue.cc, src/graph/tuning.cc,
+// src/debug.cc; its branch dev (2.31.0), src/tuning; format strings in the libraries of 2.31.2 and 2.32.3. What versions differ in:
 //   - nNodes is said from 2.20 on. Before, the nodes are the hosts in the lines' fronts, if all ranks are seen; else unknown.
 //   - AMD's RCCL writes the same lines, and its version as "RCCL version : 2.22.3-HEAD:271856d".
 //   - a communicator is known on all its ranks by its commId (2.16 on), or by what it was split from (2.24 on). Before, and
@@ -20,6 +20,9 @@
 //   - the choice of algorithm and protocol is a line of numbers without the collective's name, with NCCL's model time
 //     ("1048576 Bytes -> Algo 1 proto 2 time 25.229528"): as TRACE to 2.19, as INFO of rank 0 in 2.20 to 2.22, with the
 //     name in 2.23, in words and without the time from 2.24 on. Without a name it is that of the call before it.
+//   - sizes in lines of choices are a rank's share from 2.24 on; the line of the call before tells the whole.
+//   - what does not exist has 0.0/ 0.0 in the table to 2.30, since then -1.0/-1.0; what NCCL_ALGO or NCCL_PROTO rules out has
+//     no bandwidth to 2.30, and since then that which it would have: such a table is left out.
 // Lines of several processes may be glued into one (log_lines.h).
 //
 // A collective is one opCount of one communicator; its ranks call it once each, and several times where calls are

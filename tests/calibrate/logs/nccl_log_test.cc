@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace dovetail::imports {
 namespace {
@@ -336,6 +337,45 @@ TEST(NcclLogTest, ReadsTheChoicesOfEveryVersion) {
   EXPECT_THAT(
       read_text(of_rank(0, "AllGather [Copy Engine]: 1048576 Bytes -> cudaMemcpyBatchAsync")).read,
       Contains("AllGather of 1 MiB: algorithm cudaMemcpyBatchAsync"));
+}
+
+// 2.31 and 2.32: a share of 1 MiB on each of 8 ranks, as the line of the call shows.
+TEST(NcclLogTest, ChoicesHaveTheSizesOfTheirCalls) {
+  const std::string call = info(
+      "AllGather: opCount 1 sendbuff 0x1 recvbuff 0x2 count 524288 datatype 9 op 0 root 0 comm 0x3 "
+      "[nranks=8] stream 0x4");
+  for (const auto& [choice, algorithm] :
+       {std::pair("AllGather: 1048576 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={0..23} "
+                  "cgaClusterSize 4",
+                  "RING, protocol LL128"),
+        std::pair("AllGather [Copy Engine]: 1048576 Bytes -> cudaMemcpy; CE synchronization with "
+                  "NVLS",
+                  "cudaMemcpy"),
+        std::pair("AllGather [Hierarchical CE]: 1048576 Bytes -> RMA proxy + CE",
+                  "RMA proxy + CE")}) {
+    EXPECT_THAT(read_text(call + info(choice)).read,
+                Contains("AllGather of 8 MiB: algorithm " + std::string(algorithm)));
+  }
+}
+
+// src/tuning/tuning.cc of 2.31: -1.0 for what does not exist; what NCCL_ALGO rules out keeps its bandwidth, where
+// 2.30 wrote 0.0.
+TEST(NcclLogTest, LeavesOutATableThatHasWhatIsRuledOut) {
+  const std::string forced = info("NCCL_ALGO set by environment to Ring");
+  const std::string best = info(
+      "Best tuning { .id = 5, .valid = 1, timeUs = 135.9,  .algo = RING, .proto = SIMPLE, "
+      ".symKernelId = Unknown, .ceMethodId = 0, nChannels = 24, maxChannels = 24, nWarps = 17, "
+      "forced = 1 }");
+  const std::string before = info("    AllReduce |     0.0/   0.0 |   56.0/ 210.0 |");
+  const std::string since = info("    AllReduce |    25.0/ 320.0 |   56.0/ 210.0 |") +
+                            info("    AllGather |    -1.0/  -1.0 |   56.0/ 210.0 |");
+  for (const std::string& text : {forced + kCommunicator + since, kCommunicator + since + best}) {
+    const CollectiveLog log = read_text(text);
+    EXPECT_THAT(log.samples, IsEmpty());
+    EXPECT_THAT(log.left_out, ElementsAre(HasSubstr("NCCL_ALGO and NCCL_PROTO rule out")));
+  }
+  EXPECT_EQ(tables_of(read_text(kCommunicator + since).samples).size(), 2u);
+  EXPECT_EQ(tables_of(read_text(forced + kCommunicator + before).samples).size(), 1u);
 }
 
 // What `ncclras` and `ncclras -f json` print (NCCL's user guide, RAS): versions and states, and nothing that plans use.

@@ -122,7 +122,8 @@ TEST(NcclTestsTest, JoinsRowsThatNcclsOwnLinesCutApart) {
   for (const std::string tag : {"", "[0] ", "[1,0]<stdout>:", "(worker-0) "}) {
     for (const std::string& other :
          {"node0" + info, "node0" + info + tag + "node0" + info, "\n" + tag + "node1" + info,
-          std::string("\nnode0:1:2 [0] misc/socket.cc:57 NCCL WARN Net : Connection refused\n")}) {
+          std::string("\nnode0:1:2 [0] misc/socket.cc:57 NCCL WARN Net : Connection refused\n"),
+          std::string("node0:1:2 [0] misc/socket.cc:57 (main) NCCL ATTN 8 retries of 34\n")}) {
       SCOPED_TRACE(tag + other);
       const LogForm form{.ranks = 16, .factor = 1.875, .prefix = tag, .inside = tag + other + tag};
       const CollectiveLog log = read_text("a.log", log_text(some_rows(), form));
