@@ -1,6 +1,6 @@
 // torch.compile: times for Inductor's scheduler, and module plans for its manual one.
 //
-// Two doors (torch 2.14, _inductor/fx_passes). overlap_scheduling takes
+// Two doors (torch 2.14 and 2.15, _inductor/fx_passes). overlap_scheduling takes
 // aten_distributed_optimizations.custom_runtime_estimation(node, size), ms or None: the file has the
 // machine's collective times by bytes, straight lines between the points, and leaves compute to Inductor.
 // overlap_manual_scheduling.manual_overlap_bucketing takes lists of modules: a bucket each, and waits for
@@ -51,15 +51,15 @@ def runtime_ms(kind, size_bytes):
 
 def custom_runtime_estimation(node, override_size=None):
     """For torch._inductor.config.aten_distributed_optimizations; None leaves a node to Inductor."""
-    name = str(node.target)
-    for kind in RUNTIME_MS:
-        if kind in name and "wait" not in name:
-            value = node.meta["val"] if override_size is None else None
-            size = override_size if value is None else value.numel() * value.element_size()
-            if kind == "reduce_scatter" and value is not None:
-                size *= WORLD_SIZE  # the input; the node's value is a shard
-            return runtime_ms(kind, size)
-    return None
+    space, _, name = str(node.target).partition(".")
+    kind = next((kind for kind in RUNTIME_MS if name.startswith(kind)), None)
+    if space != "_c10d_functional" or kind is None:
+        return None
+    if override_size is not None:
+        return runtime_ms(kind, override_size)
+    values = node.meta["val"]  # of coalesced ones a list
+    size = sum(value.numel() * value.element_size() for value in (values if isinstance(values, (list, tuple)) else [values]))
+    return runtime_ms(kind, size * WORLD_SIZE if kind == "reduce_scatter" else size)  # of its value, a shard, the input
 
 
 def use():
@@ -71,6 +71,8 @@ def use():
     options.collective_bucketing = True
     options.compute_estimator = "analytical"  # "benchmark" prefers its cache on disk to the table
     options.custom_runtime_estimation = custom_runtime_estimation
+    if hasattr(options, "pre_bucketing_fsdp_collectives"):
+        options.pre_bucketing_fsdp_collectives = False  # joins gathers before it asks for times
 
 
 def manual(graph_module):

@@ -150,8 +150,9 @@ Export write_torch(Restriction& left, const Writing& writing) {
         "rebuilds its buckets as planned, and its log shows them a step later: leave three steps "
         "out of timings");
     result.notes.push_back(
-        "torch.compile splits DDP's graphs by a size of its own: set "
-        "torch._dynamo.config.optimize_ddp = False");
+        "with torch.compile compile the blocks, not the whole (block.compile()), and set "
+        "torch._dynamo.config.optimize_ddp = False: a backward compiled as a whole has all gradients "
+        "at its end, or at cuts of DDP's largest cap");
   }
   result.text = head(writing, result);
   result.text += std::string("\nGRADIENT_AS_BUCKET_VIEW = ") +

@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from dovetail_torch.hooks import PlannedModel
-from dovetail_torch.plan import PlanError, PlanMismatch, has_places_only, read_plan, with_names
+from dovetail_torch.plan import PlanError, PlanMismatch, has_places_only, own_name, read_plan, with_names
 
 FORMS = ("list", "assignment", "hooks")
 RESET_EVERY = 1000  # steps: see _KeepBuckets
@@ -93,7 +93,7 @@ def choose_form(plan):
 def owned_parameters(model):
     """{name: parameter} that DDP reduces, in its order."""
     ignored = set(getattr(model, "_ddp_params_and_buffers_to_ignore", ()))
-    return {name: parameter for name, parameter in model.named_parameters()
+    return {own_name(name): parameter for name, parameter in model.named_parameters()
             if parameter.requires_grad and name not in ignored}
 
 
@@ -173,6 +173,8 @@ def apply(model, plan, *, optimizer=None, form=None, process_groups=None, check_
     natural, why = choose_form(plan)
     chosen = form or natural
     say(f"{plan.policy}: form {chosen}" + (f": {why}" if chosen == natural else f", as asked (else {natural}: {why})"))
+    if type(model).__name__ == "OptimizedModule" or getattr(model, "_compiled_call_impl", None) is not None:
+        _judge_compiled(plan, chosen, say)
     if chosen == "hooks":
         return PlannedModel(model, plan, parameters, groups, optimizer=optimizer, check_steps=check_steps, say=say,
                             **options)
@@ -186,11 +188,6 @@ def apply(model, plan, *, optimizer=None, form=None, process_groups=None, check_
 def _ddp(model, plan, form, group, parameters, check_steps, say, options):
     if options.get("find_unused_parameters") and not options.get("static_graph"):
         raise PlanError("find_unused_parameters: DDP keeps its first buckets then; use static_graph=True with it")
-    if type(model).__name__ == "OptimizedModule":
-        import torch._dynamo.config as dynamo
-        if dynamo.optimize_ddp not in (False, "no_optimization"):
-            raise PlanError("torch.compile cuts graphs at DDP's bucket sizes, its own ones: set "
-                            "torch._dynamo.config.optimize_ddp = False before compiling")
     modes = {bucket.mode for bucket in plan.buckets}
     options.setdefault("gradient_as_bucket_view", modes == {"view"})
     if group is not None:
@@ -203,6 +200,22 @@ def _ddp(model, plan, form, group, parameters, check_steps, say, options):
     if check_steps or form == "assignment":
         ddp.register_forward_hook(_check_after_forward)  # DDP writes its log within forward
     return ddp
+
+
+def _judge_compiled(plan, form, say):
+    """What torch.compile of the whole model does to DDP's overlap; compiled blocks (block.compile()) are no such case."""
+    import torch._dynamo.config as dynamo
+    advice = "; to overlap as planned compile its blocks instead (block.compile()) with torch._dynamo.config.optimize_ddp = False"
+    if form == "hooks" or dynamo.optimize_ddp in (False, "no_optimization"):
+        say("compiled as a whole and not cut, its gradients are all ready when backward ends: nothing overlaps" + advice)
+        return
+    if dynamo.optimize_ddp not in (True, "ddp_optimizer"):
+        raise PlanError(f"torch._dynamo.config.optimize_ddp = {dynamo.optimize_ddp!r} goes without DDP's buckets" + advice)
+    cap = max(bucket.bytes for bucket in plan.buckets) if form == "list" else 25 * 2**20
+    if cap < 2**20:
+        raise PlanError("torch.compile refuses a DDP whose caps are all below 1 MiB" + advice)
+    say(f"torch.compile cuts backward at 1 MiB and then at every {cap / 2**20:g} MiB of gradients, whatever the plan's buckets "
+        "are, and a bucket waits for the cut behind it" + advice)
 
 
 def _with_list(model, plan, parameters, options, say):

@@ -35,6 +35,8 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from dovetail_torch.plan import own_name
+
 LIMITS = {"outside_cpu": 0.05, "steal": 0.01, "step_spread": 0.05, "fit_residual": 0.02}
 # Of one tensor each; 2.14 gave them new names.
 ALL_GATHER = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -364,7 +366,7 @@ def capture(model, forward, optimizer, *, path=None, name="captured", steps=20, 
 
     Returns the profile. Its "conditions" say whether it is valid, and if not, why not.
     """
-    parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    parameters = {own_name(n): p for n, p in model.named_parameters() if p.requires_grad}
     if not parameters:
         raise ValueError("the model has no parameter that is trained")
     for parameter_name, parameter in parameters.items():

@@ -100,6 +100,11 @@ def _bucket(value, numel, writer):
                   value["stream"], _launch(value["launch"], writer), value["wait"], int(value.get("max_ctas", 0)))
 
 
+def own_name(name):
+    """A parameter's name in the model: torch.compile puts "_orig_mod." before those of what it compiled."""
+    return name.replace("_orig_mod.", "")
+
+
 def read_plan(plan):
     """A Plan from a path, from the text's parsed object, or a Plan as it is. Raises PlanError."""
     if isinstance(plan, Plan):

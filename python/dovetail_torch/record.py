@@ -33,7 +33,7 @@ import torch.distributed as dist
 
 from dovetail_torch.capture import _DeviceClock, _HostClock, _write
 from dovetail_torch.hooks import PlannedModel
-from dovetail_torch.plan import PlanError
+from dovetail_torch.plan import PlanError, own_name
 
 
 class _Watch:
@@ -122,7 +122,7 @@ def _watch_gradients(model, watch):
         if not parameter.requires_grad:
             continue
         accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
-        accumulator.register_hook(lambda *_unused, name=name: watch.ready.__setitem__(name, watch.now()))
+        accumulator.register_hook(lambda *_unused, name=own_name(name): watch.ready.__setitem__(name, watch.now()))
         keep.append(accumulator)
     model._dovetail_watch = keep  # hooks live as long as the accumulators
 

@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 import traceback
+import types
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
@@ -362,6 +363,40 @@ def check_static_graph(workload):
         raises(dovetail_torch.PlanMismatch, "after the third step", lambda: dovetail_torch.check(model))
     train(model, sgd(module), steps=4)
     check(model._dovetail.forwards == 5 and model._dovetail.checked, "a plan is followed with static_graph, and was looked at")
+
+
+def check_compiled(workload):
+    """A model that is compiled as a whole loses the overlap, or has DDP's cuts, and is told so; compiled blocks follow the plan."""
+    if not has_list():
+        return
+    import torch._dynamo.config as dynamo
+    plan = plan_of("threshold:cap=60KiB,mode=copy,wait=end-of-backward", workload)
+    small, whole = make_model(), torch.compile(make_model(), backend="eager")
+    apply = lambda form, said: dovetail_torch.apply(whole, plan, form=form, say=said.append)
+    judge = importlib.import_module("dovetail_torch.apply")._judge_compiled
+    tiny = types.SimpleNamespace(buckets=[types.SimpleNamespace(bytes=60 << 10)])
+    raises(dovetail_torch.PlanError, "below 1 MiB", lambda: judge(tiny, "list", print))
+    refused = torch.compile(DistributedDataParallel(small, bucket_cap_mb_list=[0.06] * 9), backend="eager")
+    raises(AssertionError, "First bucket should be smaller", lambda: train(refused, sgd(small)))
+    largest = max(bucket["bytes"] for bucket in plan["buckets"]) / 2**20
+    for form, mode, words in (("assignment", True, "cuts backward at 1 MiB and then at every 25 MiB"),
+                              ("list", "ddp_optimizer", f"at 1 MiB and then at every {largest:g} MiB"),
+                              ("assignment", False, "nothing overlaps"), ("list", False, "nothing overlaps"),
+                              ("list", "python_reducer", "")):
+        said = []
+        with dynamo.patch(optimize_ddp=mode):
+            if words:
+                apply(form, said)
+            else:
+                raises(dovetail_torch.PlanError, "goes without DDP's buckets", lambda: apply(form, said))
+        check(words in " ".join(said), f"{form}, optimize_ddp={mode}: {said}")
+    module = make_model()
+    for layer in module.layers:
+        layer.compile(backend="eager")
+    with dynamo.patch(optimize_ddp=False):
+        model = dovetail_torch.apply(module, plan, say=lambda text: check("overlap" not in text, f"compiled blocks: {text}"))
+        check(same(train(model, sgd(module)), stock()), "compiled blocks: weights are stock DDP's")
+    check(model._dovetail.checked, "compiled blocks follow the plan")
 
 
 def check_refusals(workload):
@@ -974,7 +1009,7 @@ def main():
     check_record_on_device(workload)
     given = with_given_times(workload)
     for part in (check_forms, check_micro_steps, check_any_grouping, check_mixed_dtypes, check_stock_buckets, check_static_graph,
-                 check_refusals, check_export, check_replanning, check_replanning_refusals):
+                 check_compiled, check_refusals, check_export, check_replanning, check_replanning_refusals):
         part(given)
     for part in (check_windows, check_described_models, check_description, check_values, check_description_refusals,
                  check_measuring, check_rows_left_out, check_measuring_refusals, check_compared_books,

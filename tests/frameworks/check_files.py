@@ -194,6 +194,21 @@ class Node:
 same(inductor.custom_runtime_estimation(Node("aten.mm"), 4096), None, "inductor leaves compute alone")
 same(inductor.custom_runtime_estimation(Node("_c10d_functional.all_reduce.default"), 4096),
      inductor.RUNTIME_MS["all_reduce"][0][1], "inductor knows all-reduces")
+same(inductor.custom_runtime_estimation(Node("bucketing._pre_bucket_all_gather.default"), 4096), None, "inductor leaves copies alone")
+
+
+class Value:
+    def numel(self):
+        return 1024
+
+    def element_size(self):
+        return 4
+
+
+one, two = Node("_c10d_functional.reduce_scatter_tensor.default"), Node("_c10d_functional.reduce_scatter_tensor_coalesced.default")
+one.meta["val"], two.meta["val"] = Value(), [Value(), Value()]
+same([inductor.custom_runtime_estimation(node) for node in (one, two)],
+     [inductor.runtime_ms("reduce_scatter", count * 4096 * inductor.WORLD_SIZE) for count in (1, 2)], "inductor knows shards")
 same({module for group in inductor.MODULE_BUCKET_PLANS for module in group}, set(modules), "module plans")
 
 # xla: a key per gradient, a profile in PGLE's text.
