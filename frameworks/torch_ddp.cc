@@ -151,8 +151,8 @@ Export write_torch(Restriction& left, const Writing& writing) {
         "out of timings");
     result.notes.push_back(
         "with torch.compile compile the blocks, not the whole (block.compile()), and set "
-        "torch._dynamo.config.optimize_ddp = False: a backward compiled as a whole has all gradients "
-        "at its end, or at cuts of DDP's largest cap");
+        "torch._dynamo.config.optimize_ddp = False: a backward compiled as a whole gives all "
+        "gradients at its end, or at cuts of DDP's largest cap");
   }
   result.text = head(writing, result);
   result.text += std::string("\nGRADIENT_AS_BUCKET_VIEW = ") +
