@@ -16,7 +16,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <tuple>
 #include <utility>
 
@@ -197,21 +196,45 @@ class DeepSpeedReader {
     if (elements > 0 && job_.zero != jobs::Zero::Nothing) {
       job_.bucket_bytes = elements * element_size(job_.precision.gradient).count();
     }
-    if (!options_.has(kDeepSpeedPrefetch)) return;
-    const std::int64_t ahead = options_.whole(kDeepSpeedPrefetch, 0, 0, kMostElements);
-    if (job_.zero != jobs::Zero::Parameters || !job_.overlap_gradients) return;
-    const std::int64_t layer = deepspeed_layer(job_.model);
-    const double layers =
-        static_cast<double>(ahead) / static_cast<double>(std::max<std::int64_t>(1, layer));
-    job_.prefetch = ahead == 0 ? 0 : std::max<std::int64_t>(1, std::llround(layers));
-    if (layers != static_cast<double>(job_.prefetch)) {
-      const auto percent = std::to_string(std::llround(100 * layers));
-      assume(job_, kDeepSpeedPrefetch, std::to_string(ahead),
-             percent + " % of a layer, counted as " + std::to_string(job_.prefetch));
+    if (job_.zero == jobs::Zero::Parameters) gathers();
+  }
+
+  // Each module that begins gathers the next stage3_prefetch_bucket_size elements until stage3_max_live_parameters
+  // are there, and does not free what it passed by or what is used again within stage3_max_reuse_distance
+  // (partitioned_param_coordinator.py of 0.19.8; scripts/checks/check_deepspeed.py counts it).
+  void gathers() {
+    const auto elements = [&](std::string_view name, std::int64_t usual) {
+      return options_.whole(name, usual, 0, kMostElements);
+    };
+    std::int64_t all = 0;
+    std::int64_t small = 0;
+    const std::int64_t persistent = elements(kDeepSpeedPersistent, 100'000);
+    for (const jobs::ParameterShape& shape : jobs::model_parameters(job_.model)) {
+      all += shape.numel();
+      if (shape.numel() <= persistent) ++small;
+    }
+    const bool is_ahead = elements(kDeepSpeedPrefetch, 50'000'000) > 0;
+    const std::int64_t live = elements(kDeepSpeedLive, kDeepSpeedUsualLive);
+    const std::int64_t reuse = elements(kDeepSpeedReuse, kDeepSpeedUsualLive);
+    job_.reshard = all > std::max(reuse / 2, is_ahead ? live : 0);
+    if (!is_ahead) job_.prefetch = 0;
+    if (is_ahead && job_.overlap_gradients) {
+      job_.prefetch = std::clamp<std::int64_t>(live / jobs::layer_elements(job_.model) - 1, 1,
+                                               job_.model.layers);
+    }
+    if (small > 0) {
+      assume(job_, kDeepSpeedPersistent, std::to_string(persistent),
+             std::to_string(small) +
+                 " small parameters stay, and are gathered one by one behind each update: not in "
+                 "the step");
+    }
+    if (!options_.flag(kDeepSpeedScatter, true) && options_.flag(kDeepSpeedContiguous, true)) {
+      assume(job_, kDeepSpeedScatter, "false",
+             "stage 3 all-reduces whole buckets then, twice the bytes: counted as reduce-scatters");
     }
   }
 
-  static constexpr std::int64_t kMostElements = std::int64_t{1} << 40;
+  static constexpr std::int64_t kMostElements = std::int64_t{1} << 44;
 
   Options& options_;
   const Behind& said_;
@@ -223,14 +246,6 @@ class DeepSpeedReader {
 jobs::Job read_deepspeed(Options& options, const Behind& said) {
   options.rename(KeyTable::deepspeed());
   return DeepSpeedReader(options, said).read();
-}
-
-std::int64_t deepspeed_layer(const jobs::Model& model) {
-  std::int64_t layer = 0;
-  for (const jobs::ParameterShape& shape : jobs::model_parameters(model)) {
-    if (shape.layer == model.layers - 1) layer += shape.numel();
-  }
-  return std::max<std::int64_t>(1, layer);
 }
 
 }  // namespace dovetail::frameworks

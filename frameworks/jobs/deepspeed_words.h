@@ -24,6 +24,11 @@ inline constexpr std::string_view kDeepSpeedPrefetch =
     "zero_optimization.stage3_prefetch_bucket_size";
 inline constexpr std::string_view kDeepSpeedPersistent =
     "zero_optimization.stage3_param_persistence_threshold";
+inline constexpr std::string_view kDeepSpeedLive = "zero_optimization.stage3_max_live_parameters";
+inline constexpr std::string_view kDeepSpeedReuse = "zero_optimization.stage3_max_reuse_distance";
+inline constexpr std::string_view kDeepSpeedScatter = "zero_optimization.reduce_scatter";
+inline constexpr std::string_view kDeepSpeedContiguous = "zero_optimization.contiguous_gradients";
+inline constexpr std::int64_t kDeepSpeedUsualLive = 1'000'000'000;  // and reuse
 inline constexpr std::string_view kDeepSpeedBf16 = "bf16.enabled";
 inline constexpr std::string_view kDeepSpeedFp16 = "fp16.enabled";
 inline constexpr std::array<std::pair<std::string_view, schedule::DType>, 3> kDeepSpeedTypes = {
@@ -42,8 +47,5 @@ inline constexpr Choice<jobs::Autocast, 2> kDeepSpeedAutocastType{
 inline constexpr std::string_view kDeepSpeedBf16Master = "bf16.bf16_master_weights_and_grads";
 inline constexpr std::string_view kDeepSpeedFp16Master = "fp16.fp16_master_weights_and_grads";
 inline constexpr std::string_view kDeepSpeedBf16States = "bf16.bf16_optimizer_states";
-
-// Parameters of a layer, which stage3_prefetch_bucket_size counts in.
-std::int64_t deepspeed_layer(const jobs::Model& model);
 
 }  // namespace dovetail::frameworks

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "frameworks/jobs/deepspeed_words.h"
 #include "frameworks/jobs/writers.h"
+#include "models/networks/tensors.h"
 
 namespace dovetail::frameworks {
 namespace {
@@ -97,7 +98,20 @@ class DeepSpeedWriter {
           std::max<std::int64_t>(
               1, *job_.bucket_bytes / element_size(job_.precision.gradient).count()));
     }
-    if (is_divided) say(kDeepSpeedPrefetch, job_.prefetch * deepspeed_layer(job_.model));
+    if (is_divided) gathers();
+  }
+
+  // What is read back: deepspeed_json.cc has what each of them does.
+  void gathers() {
+    std::int64_t all = 0;
+    for (const jobs::ParameterShape& shape : jobs::model_parameters(job_.model))
+      all += shape.numel();
+    const std::int64_t layer = jobs::layer_elements(job_.model);
+    const std::int64_t live = (job_.prefetch + 1) * layer;
+    say(kDeepSpeedPrefetch, std::min<std::int64_t>(job_.prefetch * layer, 50'000'000));
+    if (job_.prefetch > 0) say(kDeepSpeedLive, live);
+    if (!job_.reshard) say(kDeepSpeedReuse, std::max(kDeepSpeedUsualLive, 2 * all));
+    if (job_.reshard && all <= kDeepSpeedUsualLive / 2) say(kDeepSpeedReuse, 0);
   }
 
   // Keys in effect that are the program's own.
@@ -149,7 +163,7 @@ JobWriter deepspeed_writer() {
                      {"async_tp", "AutoTP's collectives are waited for"},
                      {"master", "the master weights are f32, or of the type of compute with ZeRO"},
                      {"states", "optimizer states are f32, or bf16 with bf16 master weights"},
-                     {"reshard", "ZeRO frees parameters layer by layer"},
+                     {"reshard", "what fits stage3_max_live_parameters stays gathered"},
                      {"sync_each", "stages 2 and 3 reduce after each micro-batch"},
                      {"bucket", "without ZeRO it has no option; reduce_bucket_size is in elements"},
                      {"overlap_grads", "without ZeRO gradients are reduced after backward"},

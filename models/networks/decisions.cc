@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/networks/decisions.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "models/networks/tensors.h"
 #include "schedule/policies/definition.h"
 
 namespace dovetail::jobs {
@@ -86,6 +88,14 @@ PolicyTerm gathered(const Job& job) {
   gathers.reshard = job.reshard ? schedule::Choice::Yes : schedule::Choice::No;
   term.decisions.placement =
       BucketPlacement{.mode = BucketMode::Copy, .wait = WaitPoint::EndOfBackward};
+  // ZeRO-3 reduces buckets of many layers, whose gradients travel together here.
+  if (job.as == RunBy::Deepspeed) {
+    const std::int64_t size = schedule::element_size(job.precision.gradient).count();
+    const std::int64_t elements =
+        job.bucket_bytes ? *job.bucket_bytes / size : kDeepspeedBucket;
+    term.decisions.placement->batch = static_cast<std::int32_t>(
+        std::clamp<std::int64_t>(elements / layer_elements(job.model), 1, job.model.layers + 2));
+  }
   return term;
 }
 
@@ -121,7 +131,7 @@ struct Said {
 constexpr std::array kSaid = {Said{"kind", true},     Said{"stages", true}, Said{"chunks"},
                               Said{"cap", true},      Said{"p", true},      Said{"forward", true},
                               Said{"backward", true}, Said{"gather", true}, Said{"reshard", true},
-                              Said{"overlap"},        Said{"mode"},         Said{"wait"},
+                              Said{"overlap"},        Said{"mode"},         Said{"wait"},         Said{"batch"},
                               Said{"reduce"},         Said{"sync"},         Said{"k", true},
                               Said{"sums"},           Said{"collectives"}};
 

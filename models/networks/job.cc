@@ -310,7 +310,8 @@ Job in_effect(Job job) {
   }
   if (is_divided || is_alone) job.overlap_gradients = plain.overlap_gradients;
   if (is_divided || is_whole) job.overlap_parameters = plain.overlap_parameters;
-  if (is_divided || is_alone || (is_whole && !job.overlap_gradients)) {
+  const bool is_bucketed = !is_divided || job.as == RunBy::Deepspeed;
+  if (!is_bucketed || is_alone || (is_whole && !job.overlap_gradients)) {
     job.bucket_bytes = std::nullopt;
   }
   return job;

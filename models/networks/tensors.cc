@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/networks/tensors.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -177,6 +178,14 @@ std::string module_name(const Model& model, std::int64_t layer, const std::strin
 }
 
 std::vector<ParameterShape> model_parameters(const Model& model) { return Lister(model).run(); }
+
+std::int64_t layer_elements(const Model& model) {
+  std::int64_t elements = 0;
+  for (const ParameterShape& shape : model_parameters(model)) {
+    if (shape.layer == model.layers - 1) elements += shape.numel();
+  }
+  return std::max<std::int64_t>(1, elements);
+}
 
 std::vector<std::int64_t> local_shape(const ParameterShape& parameter, std::int64_t tp,
                                       std::int64_t ep, std::int64_t etp) {

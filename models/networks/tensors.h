@@ -41,6 +41,8 @@ std::string module_name(const Model& model, std::int64_t layer, const std::strin
 
 // In the order of definition: embedding, layers, last norm, head. Tied weights once.
 std::vector<ParameterShape> model_parameters(const Model& model);
+// Elements of the last layer, 1 where there is none.
+std::int64_t layer_elements(const Model& model);
 
 // What one rank holds of it: `cut` divided over tp (experts: over etp), experts over ep. Sizes that do not
 // divide are rounded up.

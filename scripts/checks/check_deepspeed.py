@@ -6,7 +6,10 @@
 Two CPU ranks (gloo, loopback) train a perceptron of twelve gradients with ZeRO 1, 2 and 3. For ZeRO 2 the file is the one that
 `dovetail export PLAN --to deepspeed` writes, loaded as it is; the other settings are sizes by hand. The element counts of
 gloo's reductions in the profiler's trace must be those of the buckets of `dovetail plan --policy deepspeed` for
-the gradients in the order in which ZeRO took them. Of ZeRO 3 it is counted what is gathered.
+the gradients in the order in which ZeRO took them.
+
+Of ZeRO 3 two more ranks count the collectives of a step of eight equal layers of 4,096 weights and 64 biases, as DeepSpeed calls them: what
+is gathered ahead (GATHERED), what backward gathers again, what is reduced together, what follows the update.
 
 FOLDER is where DeepSpeed and what it needs lie, if PYTHON does not know them: `pip install --target`, with --python-version where
 PYTHON is another one than pip's; DeepSpeed itself is a source package whose folder deepspeed/ is enough (its
@@ -29,6 +32,18 @@ import tempfile
 LAYERS, WIDTH = 6, 64
 SIZES = (5000, 10000, 20000, 100000)
 LIMIT_S = 240  # for one setting, of which most is the import
+DEEP, WHOLE = 8, 8 * WIDTH * WIDTH  # layers whose weights are divided; biases stay whole
+# Settings of stage 3: (of the file; gathers before backward, in backward; the reductions). Weights are 4,096 elements each.
+GATHERED = (
+    ({}, [WHOLE], [], [WHOLE + DEEP * WIDTH]),  # 10^9 elements may live, 500,000,000 are reduced together
+    ({"stage3_prefetch_bucket_size": 4096, "stage3_max_reuse_distance": 0}, [4096] * 12, [], None),  # all live: four were freed before, and come early
+    ({"stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": 2 * WHOLE}, [4096] * DEEP, [], None),  # used again soon
+    ({"stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": 0}, [4096] * DEEP, [4096] * DEEP, None),
+    ({"stage3_max_live_parameters": 3 * 4096, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 4096},
+     [4096] * 9, [4096] * 5, None),
+    ({"reduce_bucket_size": 10000}, [WHOLE], [], [2 * 4160] * (DEEP // 2)),
+    ({"reduce_scatter": False}, [WHOLE], [], ["all_reduce", WHOLE + DEEP * WIDTH]),
+)
 
 
 def gradients(stage):
@@ -80,18 +95,22 @@ def free_port():
         return str(one.getsockname()[1])
 
 
-def run(arguments, folder, name, config):
-    """Elements of what was reduced and gathered in the second step of rank 0; what went wrong instead."""
-    config = dict(config, train_micro_batch_size_per_gpu=4, zero_allow_untested_optimizer=True)
-    file, result = folder / f"{name}.config.json", folder / f"{name}.json"
-    file.write_text(json.dumps(config))
+def run(arguments, folder, configs):
+    """Of each, elements of what was reduced in the second step of rank 0; what went wrong instead."""
+    file = folder / "configs.json"
+    file.write_text(json.dumps([dict(one, train_micro_batch_size_per_gpu=4, zero_allow_untested_optimizer=True) for one in configs]))
+    return run_ranks(arguments, folder, "reduced", "--rank", str(file))
+
+
+def run_ranks(arguments, folder, name, *part):
+    """What rank 0 of two of this script's part leaves; what went wrong instead."""
+    result = folder / f"{name}.json"
     ranks, port = [], free_port()
     for rank in range(2):
         environment = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                            MASTER_PORT=port, DS_ACCELERATOR="cpu",
                            OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo", USE_LIBUV="0", PYTHONWARNINGS="ignore")
-        ranks.append(subprocess.Popen([arguments.python, __file__, "--rank", str(file), str(result), "--packages",
-                                       arguments.packages], env=environment, stdout=subprocess.DEVNULL,
+        ranks.append(subprocess.Popen([arguments.python, __file__, *part, str(result), "--packages", arguments.packages], env=environment, stdout=subprocess.DEVNULL,
                                       stderr=(folder / f"{name}.{rank}.log").open("w")))
     try:
         codes = [rank.wait(LIMIT_S) for rank in ranks]
@@ -117,20 +136,83 @@ def train(config, result, packages):
     sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # an operator of C++ that needs a build
     deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
     torch.manual_seed(0)
-    model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
-    engine, *_ = deepspeed.initialize(model=model, config=config,
-                                      optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
     inputs = torch.randn(4, WIDTH)
-    for _ in range(2):
-        with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
-            engine.backward(engine(inputs).square().mean())
-            engine.step()
-    sizes = {kind: [event.input_shapes[0][0] for event in sorted(seen.events(), key=lambda one: one.time_range.start)
-                    if event.name == f"gloo:{kind}" and event.input_shapes and event.input_shapes[0]]
-             for kind in ("all_reduce", "all_gather", "reduce_scatter")}
+    sizes = []
+    for one in json.loads(pathlib.Path(config).read_text()):
+        model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)])
+        engine, *_ = deepspeed.initialize(model=model, config=one, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+        for _ in range(2):
+            with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+                engine.backward(engine(inputs).square().mean())
+                engine.step()
+        sizes.append([event.input_shapes[0][0] for event in sorted(seen.events(), key=lambda event: event.time_range.start)
+                      if event.name == "gloo:all_reduce" and event.input_shapes and event.input_shapes[0]])
     if os.environ["RANK"] == "0":
         pathlib.Path(result).write_text(json.dumps(sizes))
     torch.distributed.destroy_process_group()
+
+
+def count_gathers(result, packages):
+    """One rank: of each setting in GATHERED the collectives of the fourth step, in the order of their launches."""
+    if packages:
+        sys.path.insert(0, packages)
+    import torch
+    import torch.distributed as dist
+
+    seen = []
+
+    def watch(name, elements):
+        old = getattr(dist, name)
+
+        def call(*given, **named):
+            seen.append((name, elements(*given, **named)))
+            return old(*given, **named)
+
+        setattr(dist, name, call)
+
+    watch("all_gather_into_tensor", lambda output_tensor, *_, **__: output_tensor.numel())
+    watch("reduce_scatter_tensor", lambda output, input, *_, **__: input.numel())  # pylint: disable=redefined-builtin
+    watch("all_reduce", lambda tensor, *_, **__: tensor.numel())
+    import deepspeed  # takes the functions as they are then
+
+    sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
+    deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
+    steps = []
+    for options, *_ in GATHERED:
+        model = torch.nn.Sequential(*[layer for _ in range(DEEP) for layer in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU())])
+        config = {"train_micro_batch_size_per_gpu": 4, "zero_allow_untested_optimizer": True, "zero_optimization": {
+            "stage": 3, "stage3_param_persistence_threshold": WIDTH, **options}}
+        engine, *_ = deepspeed.initialize(model=model, config=config, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+        for _ in range(4):
+            seen.clear()
+            loss = engine(torch.ones(4, WIDTH)).square().mean()
+            seen.append(("backward", 0))
+            engine.backward(loss)
+            seen.append(("step", 0))
+            engine.step()
+        steps.append(list(seen))
+    if os.environ["RANK"] == "0":
+        pathlib.Path(result).write_text(json.dumps(steps))
+    dist.destroy_process_group()
+
+
+def check_gathers(arguments, folder):
+    """Which of the settings in GATHERED go as described."""
+    steps, trouble = run_ranks(arguments, folder, "gathers", "--gathers")
+    if steps is None:
+        print(f"  ZeRO 3: did not run: {trouble}")
+        return [False] * len(GATHERED)
+    results = []
+    for (options, forward, backward, reduced), step in zip(GATHERED, steps):
+        begin, end = step.index(["backward", 0]), step.index(["step", 0])
+        gathers = [[n for kind, n in part if kind == "all_gather_into_tensor"] for part in (step[:begin], step[begin:end], step[end:])]
+        kind = "all_reduce" if reduced and reduced[0] == "all_reduce" else "reduce_scatter_tensor"
+        sums = [n for name, n in step[begin:end] if name == kind]
+        same = gathers == [forward, backward, [WIDTH] * DEEP] and (reduced is None or sums == [n for n in reduced if n != "all_reduce"])
+        results.append(same)
+        print(f"  ZeRO 3 {options}: gathered {gathers[0]}, in backward {gathers[1]}, behind the update {len(gathers[2])} x {WIDTH}; "
+              f"{kind} {sums}, " + ("as described" if same else f"described: {forward}, {backward}, {reduced}"))
+    return results
 
 
 def main():
@@ -139,9 +221,12 @@ def main():
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--packages", default="")
     parser.add_argument("--rank", nargs=2)
+    parser.add_argument("--gathers")
     arguments = parser.parse_args()
     if arguments.rank:
         return train(*arguments.rank, arguments.packages)
+    if arguments.gathers:
+        return count_gathers(arguments.gathers, arguments.packages)
     path = f"import sys; sys.path.insert(0, {arguments.packages!r}); " if arguments.packages else ""
     probe = subprocess.run([arguments.python, "-c", path + "import deepspeed, torch; print(deepspeed.__version__, torch.__version__)"],
                            capture_output=True, text=True, check=False, env=dict(os.environ, DS_ACCELERATOR="cpu"))
@@ -158,17 +243,16 @@ def main():
                     for stage, sizes in ((2, SIZES), (1, SIZES[1:2]), (3, SIZES[1:2])) for size in sizes]
         document, size, buckets = exported(arguments.tool, folder)
         settings.insert(0, (f"exported-{size}", 2, document, buckets))
-        for label, stage, config, expected in settings:
-            total += 1
-            seen, trouble = run(arguments, folder, label, config)
-            if seen is None:
-                print(f"  {label}: did not run: {trouble}")
-                continue
-            same = seen["all_reduce"] == expected
+        reduced, trouble = run(arguments, folder, [config for _, _, config, _ in settings])
+        if reduced is None:
+            print(f"  did not run: {trouble}")
+        total = len(settings)
+        for (label, stage, _, expected), seen in zip(settings, reduced or []):
+            same = seen == expected
             good += same
-            gathered = f"; gathered {len(seen['all_gather'])} x, {sum(seen['all_gather'])} elements per rank"
-            print(f"  {label}: ZeRO {stage} reduced {seen['all_reduce']}, the rule says "
-                  f"{'the same' if same else expected}{gathered}")
+            print(f"  {label}: ZeRO {stage} reduced {seen}, the rule says {'the same' if same else expected}")
+        results = check_gathers(arguments, folder)
+        good, total = good + sum(results), total + len(results)
     print(f"check_deepspeed: {good} of {total} settings passed")
     return 0 if good == total else 1
 

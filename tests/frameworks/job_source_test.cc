@@ -95,7 +95,7 @@ constexpr const char* kDeepSpeed = R"({
   "bf16": {"enabled": true},
   "communication_data_type": "fp32",
   "data_types": {"grad_accum_dtype": "fp32"},
-  "zero_optimization": {"stage": 3}
+  "zero_optimization": {"stage": 3, "stage3_max_live_parameters": 5e8, "stage3_param_persistence_threshold": 0}
 })";
 
 constexpr const char* kHuggingFace = R"({
@@ -451,10 +451,39 @@ TEST_F(JobSourceTest, DeepSpeedsOwnFileSaysWhatItsSourceDoes) {
   EXPECT_EQ(job.batch, (jobs::Batch{.sequence = 8192, .micro = 1, .global = 16}));
   EXPECT_THAT(
       assumed_of(job),
-      ElementsAre("zero_optimization.stage3_prefetch_bucket_size 50000000: 23 % of a layer, "
-                  "counted as 1",
+      ElementsAre("zero_optimization.stage3_param_persistence_threshold 100000: 65 small "
+                  "parameters stay, and are gathered one by one behind each update: not in the step",
                   StartsWith("activation_checkpointing: whether layers are computed again"),
                   StartsWith("zero_optimization.allgather_bucket_size 50000000: ")));
+}
+
+// As scripts/checks/check_deepspeed.py counts: what is gathered ahead, kept, and reduced together.
+TEST_F(JobSourceTest, DeepSpeedsThirdStageGathersAsFarAsParametersMayLive) {
+  const auto stage = [this](const std::string& options, const std::string& model = "llama3_8b") {
+    return load_job(file("ds.json", "{\"train_batch_size\": 64, \"bf16\": {\"enabled\": true}, " +
+                                        ("\"zero_optimization\": {\"stage\": 3" + options + "}}")) +
+                    ":world=16,model=" + model);
+  };
+  const Job usual = stage("");
+  EXPECT_TRUE(usual.reshard);
+  EXPECT_EQ(usual.prefetch, 3);  // four layers of 218,112,000 elements are less than 10^9
+  EXPECT_THAT(jobs::policy_text(usual), HasSubstr("batch=2"));  // layers in 500,000,000 elements
+  EXPECT_EQ(stage(R"(, "stage3_prefetch_bucket_size": 1e9)").prefetch, 3);
+  EXPECT_EQ(stage(R"(, "stage3_prefetch_bucket_size": 0)").prefetch, 0);
+  EXPECT_EQ(stage(R"(, "stage3_max_live_parameters": 1)").prefetch, 1);
+  EXPECT_THAT(jobs::policy_text(stage(R"(, "reduce_bucket_size": 1e9)")), HasSubstr("batch=4"));
+
+  EXPECT_FALSE(stage("", "qwen3_0.6b").reshard);
+  const std::string short_reuse = R"(, "stage3_max_reuse_distance": 0)";
+  EXPECT_FALSE(stage(short_reuse, "qwen3_0.6b").reshard);  // all of it may live
+  EXPECT_TRUE(stage(short_reuse + R"(, "stage3_prefetch_bucket_size": 0)", "qwen3_0.6b").reshard);
+  EXPECT_FALSE(stage(R"(, "stage3_max_reuse_distance": 2e10)").reshard);
+
+  EXPECT_THAT(assumed_of(stage(R"(, "reduce_scatter": false)")),
+              Contains(StartsWith("zero_optimization.reduce_scatter false: stage 3 all-reduces")));
+  EXPECT_THAT(
+      assumed_of(stage(R"(, "reduce_scatter": false, "contiguous_gradients": false)")),
+      Not(Contains(StartsWith("zero_optimization.reduce_scatter"))));
 }
 
 TEST_F(JobSourceTest, DeepSpeedsStagesDifferInWhatTheyHide) {
