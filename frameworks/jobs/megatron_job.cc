@@ -23,6 +23,7 @@
 #include "frameworks/jobs/megatron_words.h"
 #include "frameworks/jobs/readers.h"
 #include "models/networks/program.h"
+#include "models/networks/tensors.h"
 
 namespace dovetail::frameworks {
 namespace {
@@ -480,10 +481,43 @@ class MegatronReader {
     if (options_.has("--cross-entropy-loss-fusion") && is_engine) job_.loss = jobs::Loss::Fused;
     p.scaling = kMegatronScaling.read(options_, jobs::Scaling::Delayed);
     if (options_.has("--fp4-format")) p.products = schedule::Operands::Fp4;
-    const std::int64_t bucket = options_.whole("--ddp-bucket-size", 0);
-    if (bucket > 0) job_.bucket_bytes = bucket * element_size(p.gradient).count();
     job_.optimizer = kMegatronOptimizer.read(options_, jobs::Optimizer::Adam);
     if (job_.optimizer != jobs::Optimizer::Adam) p.state_bytes = 4;
+    buckets();
+  }
+
+  // REQUIRES: layout, sharding and optimizer are read.
+  void buckets() {
+    std::int64_t elements = options_.whole("--ddp-bucket-size", 0);
+    const bool is_whole =
+        job_.optimizer == jobs::Optimizer::Muon && job_.zero == jobs::Zero::Optimizer;
+    if (is_whole) elements = whole_matrices(elements);
+    if (elements > 0) {
+      job_.bucket_bytes = elements * element_size(job_.precision.gradient).count();
+    }
+  }
+
+  // With Muon the distributed optimizer leaves each matrix whole on one rank, so that a bucket is no less than the largest on each
+  // rank (LayerWiseDistributedOptimizer of 0.19.2; scripts/checks/check_owners.py lays them out).
+  std::int64_t whole_matrices(std::int64_t elements) {
+    const std::int64_t ranks = job_.layout.replicas() * job_.layout.cp;
+    std::int64_t most = 0;
+    for (const jobs::ParameterShape& shape : jobs::model_parameters(job_.model)) {
+      if (shape.layer < 0 || shape.expert) continue;
+      const auto local = jobs::local_shape(shape, job_.layout.tp, 1, 1);
+      std::int64_t numel = 1;
+      for (const std::int64_t extent : local) numel *= extent;
+      const bool is_two = job_.model.gated && shape.part == jobs::Part::Mlp;  // gate and up are one
+      most = std::max(most, is_two ? 2 * numel : numel);
+    }
+    const std::int64_t least = ranks * most / 10 * 9;
+    const std::int64_t usual = std::max<std::int64_t>(40'000'000, 1'000'000 * ranks);
+    if (least <= (elements > 0 ? elements : usual)) return elements;
+    assume(job_, "--optimizer", "muon",
+           "matrices stay whole on a rank: buckets of " + std::to_string(least) +
+               " elements or more, the largest matrix times " + std::to_string(ranks) +
+               " ranks; what pads them is not counted");
+    return least;
   }
 
   // "core_attn", which a fused kernel does by itself, and others.

@@ -24,14 +24,22 @@ using schedule::Policy;
 using schedule::PolicyTerm;
 using schedule::WaitPoint;
 
-constexpr Bytes kMegatronBucket{std::int64_t{40'000'000} * 4};  // of f32 gradients
-constexpr std::int64_t kDeepspeedBucket = 500'000'000;          // elements
+constexpr std::int64_t kMegatronBucket = 40'000'000;  // elements
+constexpr std::int64_t kMegatronBucketOfRank = 1'000'000;
+constexpr std::int64_t kDeepspeedBucket = 500'000'000;  // elements
 
 // The sums of micro-batches travel, so they have the type that travels.
 std::optional<schedule::Merge> merge_of(const Job& job) {
   if (job.micro_batches() == 1) return std::nullopt;
   return schedule::Merge{.micro_steps = static_cast<std::int32_t>(job.micro_batches()),
                          .dtype = job.precision.reduce};
+}
+
+// Of f32 gradients; more for many ranks where Megatron runs it.
+Bytes megatron_bucket(const Job& job) {
+  const bool is_megatron = job.as == RunBy::Megatron;
+  const std::int64_t ranks = is_megatron ? job.layout.replicas() * job.layout.cp : 1;
+  return Bytes(4 * std::max(kMegatronBucket, kMegatronBucketOfRank * ranks));
 }
 
 // Of one micro-batch after another, none.
@@ -52,7 +60,7 @@ PolicyTerm replicated(const Job& job) {
   PolicyTerm term = schedule::usual_term(is_megatron ? "threshold" : "torch-ddp");
   auto& limits = std::get<schedule::ByLimits>(*term.decisions.grouping);
   if (is_megatron) {
-    limits.cap = kMegatronBucket;
+    limits.cap = megatron_bucket(job);
     term.decisions.placement = BucketPlacement{.wait = WaitPoint::EndOfBackward};
   }
   if (job.bucket_bytes) limits.cap = Bytes(*job.bucket_bytes);
@@ -62,7 +70,7 @@ PolicyTerm replicated(const Job& job) {
 PolicyTerm sharded(const Job& job) {
   PolicyTerm term = schedule::usual_term("sharded");
   std::get<schedule::EqualSizes>(*term.decisions.grouping).cap =
-      job.bucket_bytes ? Bytes(*job.bucket_bytes) : kMegatronBucket;
+      job.bucket_bytes ? Bytes(*job.bucket_bytes) : megatron_bucket(job);
   term.decisions.sharding->gather = job.overlap_parameters ? schedule::ParameterSync::NextForward
                                                            : schedule::ParameterSync::AfterUpdate;
   term.decisions.placement->batch = 1;
@@ -91,8 +99,7 @@ PolicyTerm gathered(const Job& job) {
   // ZeRO-3 reduces buckets of many layers, whose gradients travel together here.
   if (job.as == RunBy::Deepspeed) {
     const std::int64_t size = schedule::element_size(job.precision.gradient).count();
-    const std::int64_t elements =
-        job.bucket_bytes ? *job.bucket_bytes / size : kDeepspeedBucket;
+    const std::int64_t elements = job.bucket_bytes ? *job.bucket_bytes / size : kDeepspeedBucket;
     term.decisions.placement->batch = static_cast<std::int32_t>(
         std::clamp<std::int64_t>(elements / layer_elements(job.model), 1, job.model.layers + 2));
   }
@@ -131,9 +138,9 @@ struct Said {
 constexpr std::array kSaid = {Said{"kind", true},     Said{"stages", true}, Said{"chunks"},
                               Said{"cap", true},      Said{"p", true},      Said{"forward", true},
                               Said{"backward", true}, Said{"gather", true}, Said{"reshard", true},
-                              Said{"overlap"},        Said{"mode"},         Said{"wait"},         Said{"batch"},
-                              Said{"reduce"},         Said{"sync"},         Said{"k", true},
-                              Said{"sums"},           Said{"collectives"}};
+                              Said{"overlap"},        Said{"mode"},         Said{"wait"},
+                              Said{"batch"},          Said{"reduce"},       Said{"sync"},
+                              Said{"k", true},        Said{"sums"},         Said{"collectives"}};
 
 }  // namespace
 

@@ -451,10 +451,29 @@ TEST_F(JobSourceTest, DeepSpeedsOwnFileSaysWhatItsSourceDoes) {
   EXPECT_EQ(job.batch, (jobs::Batch{.sequence = 8192, .micro = 1, .global = 16}));
   EXPECT_THAT(
       assumed_of(job),
-      ElementsAre("zero_optimization.stage3_param_persistence_threshold 100000: 65 small "
-                  "parameters stay, and are gathered one by one behind each update: not in the step",
-                  StartsWith("activation_checkpointing: whether layers are computed again"),
-                  StartsWith("zero_optimization.allgather_bucket_size 50000000: ")));
+      ElementsAre(
+          "zero_optimization.stage3_param_persistence_threshold 100000: 65 small "
+          "parameters stay, and are gathered one by one behind each update: not in the step",
+          StartsWith("activation_checkpointing: whether layers are computed again"),
+          StartsWith("zero_optimization.allgather_bucket_size 50000000: ")));
+}
+
+// As scripts/checks/check_owners.py lays out: with Muon no matrix is cut.
+TEST_F(JobSourceTest, MegatronsBucketsGrowWithItsRanks) {
+  const auto sharded = [](const std::string& arguments, int world) {
+    return load_job(kLlama8b + "--overlap-grad-reduce --use-distributed-optimizer " + arguments +
+                    ":gbs=256,world=" + std::to_string(world));
+  };
+  EXPECT_THAT(jobs::policy_text(sharded("", 8)), HasSubstr("cap=160000000B"));
+  EXPECT_THAT(jobs::policy_text(sharded("", 64)), HasSubstr("cap=256000000B"));
+  EXPECT_EQ(sharded("", 64).bucket_bytes, std::nullopt);
+  // 0.9 x 8 ranks x the 117,440,512 elements of gate and up.
+  const Job muon = sharded("--optimizer muon", 8);
+  EXPECT_EQ(muon.zero, Zero::Optimizer);
+  EXPECT_EQ(muon.bucket_bytes, std::int64_t{117'440'512} * 8 / 10 * 9 * 4);
+  EXPECT_THAT(assumed_of(muon), Contains(StartsWith("--optimizer muon: matrices stay whole")));
+  EXPECT_EQ(sharded("--optimizer muon --ddp-bucket-size 1000000000", 8).bucket_bytes,
+            4'000'000'000);
 }
 
 // As scripts/checks/check_deepspeed.py counts: what is gathered ahead, kept, and reduced together.
@@ -481,9 +500,8 @@ TEST_F(JobSourceTest, DeepSpeedsThirdStageGathersAsFarAsParametersMayLive) {
 
   EXPECT_THAT(assumed_of(stage(R"(, "reduce_scatter": false)")),
               Contains(StartsWith("zero_optimization.reduce_scatter false: stage 3 all-reduces")));
-  EXPECT_THAT(
-      assumed_of(stage(R"(, "reduce_scatter": false, "contiguous_gradients": false)")),
-      Not(Contains(StartsWith("zero_optimization.reduce_scatter"))));
+  EXPECT_THAT(assumed_of(stage(R"(, "reduce_scatter": false, "contiguous_gradients": false)")),
+              Not(Contains(StartsWith("zero_optimization.reduce_scatter"))));
 }
 
 TEST_F(JobSourceTest, DeepSpeedsStagesDifferInWhatTheyHide) {
