@@ -498,7 +498,7 @@ class MegatronReader {
   }
 
   // With Muon the distributed optimizer leaves each matrix whole on one rank, so that a bucket is no less than the largest on each
-  // rank (LayerWiseDistributedOptimizer of 0.19.2; scripts/checks/check_owners.py lays them out).
+  // rank (findings/megatron_muon_pads_its_buckets.sh).
   std::int64_t whole_matrices(std::int64_t elements) {
     const std::int64_t ranks = job_.layout.replicas() * job_.layout.cp;
     std::int64_t most = 0;

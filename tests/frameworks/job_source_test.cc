@@ -458,7 +458,7 @@ TEST_F(JobSourceTest, DeepSpeedsOwnFileSaysWhatItsSourceDoes) {
           StartsWith("zero_optimization.allgather_bucket_size 50000000: ")));
 }
 
-// As scripts/checks/check_owners.py lays out: with Muon no matrix is cut.
+// As findings/megatron_muon_pads_its_buckets.sh shows: with Muon no matrix is cut.
 TEST_F(JobSourceTest, MegatronsBucketsGrowWithItsRanks) {
   const auto sharded = [](const std::string& arguments, int world) {
     return load_job(kLlama8b + "--overlap-grad-reduce --use-distributed-optimizer " + arguments +
