@@ -92,8 +92,10 @@ std::vector<testing::Drawn> usual_keys() {
   return keys;
 }
 
-// What the framework runs where nothing was asked for is its own: who runs it, and buckets.
+// What the framework runs where nothing was asked for is its own: who runs it, and buckets, of which a job of divided
+// parameters has none elsewhere.
 Job run_there(Job job, const Job& as_run) {
+  job = jobs::in_effect(std::move(job));
   job.as = as_run.as;
   if (!job.bucket_bytes) job.bucket_bytes = as_run.bucket_bytes;
   return job;

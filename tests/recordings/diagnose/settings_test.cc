@@ -42,7 +42,7 @@ TEST(SettingsTest, ARealStepHasTheBucketsOfEachFrameworksDefault) {
            Expected{"megatron", "--overlap-grad-reduce", {161}},
            Expected{"deepspeed", "\"reduce_bucket_size\": 500000000", {161}},
            Expected{
-               "xla", "--xla_gpu_all_reduce_combine_threshold_bytes=31457287", {16, 28, 73, 161}},
+               "xla", "--xla_gpu_all_reduce_combine_threshold_bytes=31457287", {8, 20, 38, 161}},
        }) {
     SCOPED_TRACE(expected.framework);
     const frameworks::BucketCandidate usual =
