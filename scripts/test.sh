@@ -22,6 +22,8 @@
 #            Debian's python3-torch where it is missing: 170 packages, 147 MB to fetch, 634 MB on disk
 #   report   the HTML reports in headless Chromium (scripts/checks/check_report.py). Installs Debian's chromium and
 #            chromium-driver where they are missing: 131 MB to fetch, 440 MB on disk
+#   owners   what is exported and predicted beside what XLA, Megatron-Core, torchtitan and DeepSpeed do (scripts/checks/owners.sh), by
+#            Debian 13's PyTorch in a root of its own: 300 MB to fetch, and 600 MB from the Python registry
 #   package  a Debian package of step `build`, installed and run in a fresh Debian 12, and a foreign program built
 #            against the installed C++ library (scripts/checks/check_package.sh). Installs Debian's mmdebstrap where it is missing
 #   python   the Python package as a wheel in a fresh environment, its tests, types, pages and notebooks (scripts/checks/check_python.py), of
@@ -31,7 +33,7 @@
 # docs/faults.md says which step finds which kind of fault. The last full check is the commit that scripts/checks/last_full_check names:
 # --all, where all of it passed, writes it there. Where that commit is not known here, everything counts as changed.
 #
-# The sanitizer builds take what the steps before them leave of the cores; torch, report, package, python and the demo run beside
+# The sanitizer builds take what the steps before them leave of the cores; torch, report, package, python, owners and the demo run beside
 # the tests under sanitizers: none asserts a time.
 # A failed step does not stop the others, only those that need it. A test that takes over 30 s, also
 # alone, counts as failed: it wants to be split. Exit status 1 if anything failed, 2 for a step that does not exist.
@@ -42,7 +44,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-readonly all_steps=(setup format layers build asan test tsan tidy readme torch report package python demo)
+readonly all_steps=(setup format layers build asan test tsan tidy readme torch report package python owners demo)
 readonly quick_steps=(format layers build test)
 # Which read foreign bytes or count bytes, and exec's.
 readonly asan_tests=(base_test json_fuzz_test corpus_test kineto_test imports_test hlo_test schedule_test models_test traces_test
@@ -233,6 +235,9 @@ installing() {
   step python or_skip scripts/checks/check_python.py "${rooms[@]}"
 }
 
+# Fetches most of its time while the others compute.
+owning() { step owners or_skip scripts/checks/owners.sh --tool build/dovetail; }
+
 readme() { step readme scripts/checks/check_readme.py; }
 
 demonstration() { step demo scripts/demo.sh --short; }
@@ -301,6 +306,7 @@ is_wanted tsan && told_of tsan_build
 wait "$fetching"
 beside installing
 beside demonstration
+beside owning
 # Scripts find the same under any build, and what a whole calibration runs has tests of its own.
 some_of_asan=(--of "${asan_targets[@]}" -E 'CheckLayers|CheckRules|RunTests|ACalibrationRuns')
 [[ -n $all ]] && some_of_asan=()
@@ -311,6 +317,7 @@ step tidy with_large_pages tidy
 told_of readme
 told_of installing
 told_of demonstration
+told_of owning
 
 printf '\n==== the slowest tests\n'
 printf '%s\n' "${slowest[@]}" | sort -rn | head -n 12 | awk 'NF { printf "%8.1f s  %-10s %s\n", $1, $2, $3 }'
