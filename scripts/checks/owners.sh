@@ -30,9 +30,12 @@ version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])') || e
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+python3 -m venv "$work/venv" || { echo "owners.sh: skipped: no environment (Debian: python3-venv)"; exit 77; }
+own=$work/venv/bin/python
+
 # fetched FOLDER PACKAGES...: wheels for that Python, unpacked.
 fetched() {
-  python3 -m pip install -q --no-deps --no-compile --only-binary=:all: --ignore-requires-python --python-version "$version" \
+  "$own" -m pip install -q --no-deps --no-compile --only-binary=:all: --ignore-requires-python --python-version "$version" \
     --root-user-action ignore --target "$work/$1" "${@:2}"
 }
 
@@ -40,7 +43,7 @@ fetched() {
 fetched_deepspeed() {
   fetched deepspeed hjson==3.1.0 msgpack==1.2.4 ninja==1.13.2 packaging==26.4 psutil py-cpuinfo==9.0.0 pydantic==2.14.4 \
     pydantic_core==2.50.5 annotated_types==0.8.0 typing_extensions typing_inspection tqdm einops==0.8.2 &&
-    DS_BUILD_OPS=0 python3 -m pip download -q --no-deps --no-binary=:all: -d "$work" deepspeed==0.19.8 &&
+    DS_BUILD_OPS=0 "$own" -m pip download -q --no-deps --no-binary=:all: -d "$work" deepspeed==0.19.8 &&
     tar -xzf "$work"/deepspeed-0.19.8.tar.gz -C "$work" && mv "$work"/deepspeed-0.19.8/deepspeed "$work/deepspeed/"
 }
 
@@ -58,7 +61,7 @@ part() {
   ((status == 0)) || failed=1
 }
 # XLA compiles beside the others.
-(part XLA scripts/checks/check_xla.py --tool "$tool" --python "$python"; exit $((ran + failed))) >"$work/xla.log" 2>&1 &
+(part XLA "$own" scripts/checks/check_xla.py --tool "$tool" --python "$python"; exit $((ran + failed))) >"$work/xla.log" 2>&1 &
 # Megatron-Core has no wheel for newer ones; its compiled part is not used.
 version=3.12 fetched megatron megatron-core==0.19.2 einops==0.8.2 setuptools==80.9.0 &&
   fetched titan torchtitan==0.2.2 tyro==1.0.17 docstring_parser==0.18.0 typing_extensions typeguard rich &&
