@@ -138,9 +138,8 @@ PlanAndMachine step_as_it_stands(const InputOptions& wanted) {
     throw InputError("predict: PLAN is missing: the gradients of " + wanted.workload +
                      " are to be reduced; dovetail plan or explore says how");
   }
-  schedule::Plan plan{.program = std::move(inputs.program),
-                      .schedule = {},
-                      .summary = std::move(inputs.summary)};
+  schedule::Plan plan{
+      .program = std::move(inputs.program), .schedule = {}, .summary = std::move(inputs.summary)};
   plan.schedule.policy = "as it stands";
   return {.plan = std::move(plan), .machine = std::move(inputs.machine)};
 }

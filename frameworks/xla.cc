@@ -150,8 +150,7 @@ std::optional<Said> say_xla(const schedule::Policy& policy, const Gradients& /*g
                       place.mode == schedule::BucketMode::View && groups_freely(policy);
   if (!is_run) return std::nullopt;
   const schedule::ByLimits* combined = limits_of(policy);
-  const bool combines =
-      combined != nullptr && combined->closes == schedule::Closes::FromLast;
+  const bool combines = combined != nullptr && combined->closes == schedule::Closes::FromLast;
   if (!combines) return Said{"JAX / XLA: combiner_key (export --to xla)", "", ToldBy::List};
   if (combined->cap.count() == kXlaUsual) return Said{"JAX / XLA's default", "", ToldBy::Default};
   const Written written = xla_setting({.number = combined->cap.count()});
@@ -166,9 +165,9 @@ std::vector<Framework> xla() {
       {.id = "xla",
        .name = "XLA",
        .presets = {{"xla", kDefault}, {"jax", kDefault}},
-       .size = SizeOption{.closes = schedule::Closes::FromLast,
-                          .limits = xla_limits,
-                          .write = xla_setting},
+       .size =
+           SizeOption{
+               .closes = schedule::Closes::FromLast, .limits = xla_limits, .write = xla_setting},
        .policy = xla_policy,
        .more = {"exact"},
        .says = say_xla,
@@ -176,8 +175,10 @@ std::vector<Framework> xla() {
        .not_replayed =
            {"when a collective starts and is waited for is up to XLA's latency-hiding scheduler; "
             "a compiled step has none of the pauses of Python that this one has",
-            "by its threshold XLA combines gradients in the order of the step's results, taken here to "
-            "be the opposite of that in which they are ready: a combiner_key (export --to xla) says "
+            "by its threshold XLA combines gradients in the order of the step's results, taken "
+            "here to "
+            "be the opposite of that in which they are ready: a combiner_key (export --to xla) "
+            "says "
             "which"},
        .curve = "threshold:closes=from-last",
        .axis = "JAX / XLA: combine threshold",

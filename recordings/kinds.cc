@@ -26,6 +26,7 @@ constexpr std::array kRows = {
     Row{Is::Backward, Where::Anywhere, "autograd::engine::evaluate_function"},
     Row{Is::Backward, Where::AtBegin, "torch::autograd::"},
     Row{Is::AccumulateGrad, Where::Whole, "torch::autograd::AccumulateGrad"},
+    Row{Is::CompiledBackward, Where::Whole, "CompiledFunctionBackward"},
     Row{Is::OfGradients, Where::Anywhere, "AccumulateGrad"},
     Row{Is::OfGradients, Where::Anywhere, "RegisterPostBackward"},
     Row{Is::OfGradients, Where::Anywhere, "FSDP"},

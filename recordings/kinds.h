@@ -22,6 +22,7 @@ enum class Is : std::uint8_t {
   EngineFunction,      // what autograd's engine puts around a node
   Backward,            // "AddmmBackward0", "torch::autograd::...", and the engine's
   AccumulateGrad,      // "torch::autograd::AccumulateGrad"
+  CompiledBackward,    // of a graph of torch.compile: "CompiledFunctionBackward"
   OfGradients,         // what only gradients have: AccumulateGrad, FSDP's functions
   Reducer,             // of DistributedDataParallel's reducer
   CopyIntoBucket,      // "reducer::mul_out"; for a hook, which divides itself, "reducer::copy_"

@@ -197,9 +197,10 @@ Planner::Planner(schedule::Program program, models::Costs costs)
       owed_(schedule::owed_gradients(program_)),
       readers_(program_, owed_) {
   if (owed_.empty()) {
-    throw InputError("workload " + program_.name +
-                     " has no gradients to reduce: there is nothing to plan; dovetail predict --workload plays "
-                     "the step as it stands");
+    throw InputError(
+        "workload " + program_.name +
+        " has no gradients to reduce: there is nothing to plan; dovetail predict --workload plays "
+        "the step as it stands");
   }
   for (const schedule::OwedGradient& gradient : owed_) {
     total_ += gradient.bytes;

@@ -163,8 +163,8 @@ void StepWriter::plan_packs(const ReducingStep& step, const BucketChoice& choice
                             Role& role) const {
   const std::size_t mine = role.packs.size();
   for (std::int32_t i = choice.begin; i < choice.end; ++i) {
-    const std::int32_t ready = data_.gathers_each_use() ? step.ready_of(choice)
-                                                        : step.ready[static_cast<std::size_t>(i)];
+    const std::int32_t ready =
+        data_.gathers_each_use() ? step.ready_of(choice) : step.ready[static_cast<std::size_t>(i)];
     const auto behind = static_cast<std::size_t>(ready);
     auto known = role.packs.end();
     if (role.packs.size() > mine && role.packs.back().behind == behind) --known;

@@ -272,6 +272,7 @@ std::optional<DdpCopies> copies_of(const RankDiagnosis& rank) {
                    .into = middle.into,
                    .out = middle.out,
                    .is_batched = middle.is_batched,
+                   .is_compiled_whole = middle.is_compiled_whole,
                    .element_size = middle.buckets.front().element_size,
                    .sent_element = middle.buckets.front().sent_element};
   for (const TracedBucket& bucket : middle.buckets) copies.gradients += bucket.gradients.size();

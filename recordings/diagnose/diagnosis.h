@@ -104,6 +104,7 @@ struct DdpCopies {
   std::size_t gradients = 0, buckets = 0;
   imports::GradientCopies into, out;
   bool is_batched = false;
+  bool is_compiled_whole = false;    // all gradients come at once, behind a compiled backward
   Bytes element_size, sent_element;  // a hook may send others
 };
 

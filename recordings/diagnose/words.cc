@@ -523,6 +523,12 @@ std::vector<std::string> ddp_lines(const Diagnosis& diagnosis) {
   if (!diagnosis.copies) return {};
   const DdpCopies& copies = *diagnosis.copies;
   std::vector<std::string> lines;
+  if (copies.is_compiled_whole) {
+    lines.push_back("all " + counted(copies.gradients, "gradient") +
+                    " come at once, behind a backward that is compiled whole: no bucket hides "
+                    "beside it; compile the model's blocks, or leave "
+                    "torch._dynamo.config.optimize_ddp on");
+  }
   if (copies.sent_element != copies.element_size) {
     lines.push_back("a communication hook of DDP sends gradients of " +
                     std::to_string(copies.element_size.count()) + " bytes an element as " +
@@ -696,6 +702,9 @@ void say_buckets(const Diagnosis& diagnosis, Brief& brief) {
   }
   brief.why_nothing =
       "keep the buckets you have" + (advice.recorded.empty() ? "" : " (" + advice.recorded + ")");
+  if (diagnosis.copies && diagnosis.copies->is_compiled_whole) {
+    brief.why_nothing = "no bucket hides beside a backward that is compiled whole";
+  }
   if (const Finding* const late = finding_of(diagnosis, FindingKind::Stragglers)) {
     brief.why_nothing = "rank " + std::to_string(diagnosis.late.front().rank) +
                         " is what the others wait for, " + percent(late->share()) +

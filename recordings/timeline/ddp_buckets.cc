@@ -83,7 +83,9 @@ class Finder {
   }
 
   void visit(std::int32_t number) {
-    if (trace_.is(number, Is::AccumulateGrad)) {
+    if (trace_.is(number, Is::CompiledBackward)) {
+      found_.is_compiled_whole = found_.buckets.empty() && open_.empty();
+    } else if (trace_.is(number, Is::AccumulateGrad)) {
       accumulate(number);
     } else if (trace_.is(number, Is::CopyIntoBucket)) {
       copy_in(number);

@@ -66,7 +66,9 @@ struct TracedBuckets {
   bool sizes_known = true;                // of every gradient
   std::vector<std::int32_t> copies_back;  // GPU work that copies gradients out of their buckets
   GradientCopies into, out;
-  bool is_batched = false;     // one copy of all gradients fills a bucket
+  bool is_batched = false;  // one copy of all gradients fills a bucket
+  bool is_compiled_whole =
+      false;  // every gradient comes behind the last graph that torch.compile made of backward
   bool is_compressed = false;  // a hook sends fewer elements than its bucket's gradients have
 };
 

@@ -17,6 +17,8 @@ CPU ranks (gloo, loopback), two steps recorded of each way; every rank's file st
     ddp_hook    DDP of the 4 layers, 8 gradients of f32, bucket_cap_mb=0.1 (104,857.6 bytes): buckets of 8, 8 / 2 gradients; a hook like
                 bf16_compress_hook sends them as bf16
     ddp_batched the same without a hook, with batched_grad_copy=True: one copy fills a bucket, and one goes back (PyTorch 2.15)
+    ddp_compiled    ddp_hook's model without the hook, compiled whole (aot_eager) with optimize_ddp=False: all gradients come behind one
+                compiled backward; ddp_blocks: each layer is compiled by itself
 
 Exit codes: 0 done, 1 a rank failed, 77 no such PyTorch here (a skip, with the reason).
 
@@ -32,7 +34,8 @@ import socket
 import subprocess
 import sys
 
-WAYS = {"fsdp2": 2, "hsdp": 4, "tp": 4, "pp": 2, "fsdp2_two": 4, "fsdp2_bf16": 2, "ddp_hook": 2, "ddp_batched": 2}
+WAYS = {"fsdp2": 2, "hsdp": 4, "tp": 4, "pp": 2, "fsdp2_two": 4, "fsdp2_bf16": 2, "ddp_hook": 2, "ddp_batched": 2,
+        "ddp_compiled": 2, "ddp_blocks": 2}
 WIDTH, ROWS, LAYERS, STEPS = 128, 8, 4, 2
 LIMIT_S = 240
 
@@ -109,6 +112,25 @@ def ddp_hook():
 
 def ddp_batched():
     return trainer(replicated(batched_grad_copy=True))
+
+
+def compiled(blocks):
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch._dynamo.config.optimize_ddp = False  # which takes no cap below 1 MiB
+    model = layers(LAYERS)
+    for part in model if blocks else [model]:
+        part.compile(backend="aot_eager")
+    return trainer(DistributedDataParallel(model, bucket_cap_mb=0.1))
+
+
+def ddp_compiled():
+    return compiled(blocks=False)
+
+
+def ddp_blocks():
+    return compiled(blocks=True)
 
 
 def hsdp():

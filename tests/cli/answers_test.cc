@@ -188,7 +188,9 @@ TEST_F(AnswersTest, ImportTellsTheFormatByTheFile) {
 TEST_F(AnswersTest, AStepThatOwesNoReductionIsPredictedAsItStands) {
   const std::string step = path("scan.json");
   ASSERT_EQ(
-      ask("import hlo " + kSourceTree + "/tests/recordings/hlo/gpu12-scan-fsdp.txt -o " + step).code, 0);
+      ask("import hlo " + kSourceTree + "/tests/recordings/hlo/gpu12-scan-fsdp.txt -o " + step)
+          .code,
+      0);
   const std::string where = " --workload " + step + " --cluster h100x8";
   const Ended told = ask("predict" + where + " --json");
   ASSERT_EQ(told.code, 0) << told.output;

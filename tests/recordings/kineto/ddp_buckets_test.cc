@@ -92,6 +92,18 @@ TracedBuckets step_of(const std::string& shape, const std::string& copy, const s
 constexpr const char* kHookCopy = "torch::distributed::reducer::copy_";
 const std::string kFloats = R"("Input Dims":[[32,32]],"Input type":["float"])";
 
+// torch.compile of the whole model with optimize_ddp off, and of each layer.
+TEST(DdpBucketsTest, GradientsOfAWholeCompiledBackwardComeAtOnce) {
+  for (const auto& [way, whole] : {std::pair("ddp_compiled", true), std::pair("ddp_blocks", false),
+                                   std::pair("ddp_batched", false)}) {
+    const JobTrace job = testing::gloo_job(way, 1);
+    for (const TracedBuckets& step : buckets_of(job.ranks[0])) {
+      EXPECT_GE(step.buckets.size(), 2U) << way;
+      EXPECT_EQ(step.is_compiled_whole, whole) << way;
+    }
+  }
+}
+
 // Nothing says what a gradient was but that it was cast to 16 bits.
 TEST(DdpBucketsTest, WithoutShapesACastTells) {
   for (const std::string& shape : {std::string(), kFloats}) {
