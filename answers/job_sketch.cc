@@ -732,7 +732,8 @@ std::vector<Divided> JobSketcher::Parts::all_divided(const jobs::Job& job,
                                                      const Blocks& of) {
   std::vector<Divided> all(of.layers.size() + 2);
   if (!is_divided(job)) return all;
-  all.front() = divided(job, groups, of.embedding.weights, false);
+  const jobs::Weights& table = of.embedding.weights;
+  all.front() = divided(job, groups, table, table.trained.all() > 0);
   all.back() = divided(job, groups, of.head.weights, false);
   for (std::size_t i = 0; i < of.layers.size(); ++i)
     all[i + 1] = divided(job, groups, of.layers[i].weights, true);

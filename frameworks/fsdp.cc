@@ -45,6 +45,9 @@ def shard(model, **options):
         preceding = forward[max(0, i - BACKWARD_PREFETCH) : i]
         if preceding:
             here.set_modules_to_backward_prefetch(preceding[::-1])
+    for name in FORWARD_ONLY:
+        if name in modules:
+            modules[name].set_unshard_in_backward(False)
     if hasattr(model, "set_reduce_scatter_max_input_buffers"):
         model.set_reduce_scatter_max_input_buffers(len(GROUPS))
     return model
@@ -70,9 +73,12 @@ struct Gathers {
   bool keep_last = false;  // but for the group in which forward ends
   std::int32_t forward_ahead = 1;
   std::int32_t backward_ahead = 1;
+  // Of each group that backward does not read the first module.
+  std::vector<std::string> forward_only = {};
 };
 
-Gathers gathers_of(const schedule::Plan& plan) {
+// `groups` are those of the plan's buckets.
+Gathers gathers_of(const schedule::Plan& plan, const std::vector<ModuleGroup>& groups) {
   Gathers result;
   result.reshard =
       std::ranges::any_of(plan.schedule.gathers, [](const schedule::ParameterGather& gather) {
@@ -84,6 +90,14 @@ Gathers gathers_of(const schedule::Plan& plan) {
       std::ranges::any_of(plan.schedule.gathers, [last](const schedule::ParameterGather& gather) {
         return gather.bucket == last && gather.readers == schedule::GatherFor::ForwardAndBackward;
       });
+  for (std::size_t i = 0; plan.schedule.frozen.empty() && i < groups.size(); ++i) {
+    const bool is_read =
+        std::ranges::any_of(plan.schedule.gathers, [&](const schedule::ParameterGather& gather) {
+          return gather.bucket == plan.schedule.buckets[i].id &&
+                 gather.readers != schedule::GatherFor::Forward;
+        });
+    if (!is_read) result.forward_only.push_back(groups[i].modules.front());
+  }
   const schedule::Prefetch ahead = schedule::prefetch_of(plan.program, plan.schedule);
   result.forward_ahead = ahead.forward;
   result.backward_ahead = ahead.backward;
@@ -155,14 +169,16 @@ Export write_fsdp(Restriction& left, const Writing& writing) {
         "it is told otherwise");
   }
   result.text = head(writing, result);
-  const Gathers gathers = each_use ? gathers_of(writing.plan) : Gathers{};
+  const Gathers gathers = each_use ? gathers_of(writing.plan, groups) : Gathers{};
   if (each_use) groups = with_frozen_modules(left.program(), left.schedule(), std::move(groups));
   result.text += "\nSTAGES = " + std::to_string(stages);
   result.text += std::string("\nRESHARD_AFTER_FORWARD = ") + (gathers.reshard ? "True" : "False") +
                  "\nFORWARD_PREFETCH = " + std::to_string(gathers.forward_ahead) +
                  "  # groups ahead\nBACKWARD_PREFETCH = " + std::to_string(gathers.backward_ahead) +
                  "\nKEEP_LAST = " + (gathers.keep_last ? "True" : "False") +
-                 "  # the group in which forward ends stays for backward\n" +
+                 "  # the group in which forward ends stays for backward\nFORWARD_ONLY = " +
+                 quoted_list(gathers.forward_only) +
+                 "  # not gathered for backward, which does not read them\n" +
                  groups_text("GROUPS", groups);
   result.text += kFsdpApply;
   if (reduces_in_the_last) result.text += kReduceInTheLast;

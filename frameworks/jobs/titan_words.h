@@ -48,6 +48,7 @@ inline constexpr std::array kTitanDegrees = {
 };
 // -1: what the others leave of the world.
 inline constexpr std::string_view kTitanShards = "parallelism.data_parallel_shard_degree";
+inline constexpr std::string_view kTitanPerStage = "parallelism.pipeline_parallel_layers_per_stage";
 inline constexpr std::string_view kTitanReshard = "parallelism.fsdp_reshard_after_forward";
 inline constexpr std::string_view kTitanAsync = "parallelism.enable_async_tensor_parallel";
 inline constexpr Choice<jobs::ContextExchange, 2> kTitanRotate{

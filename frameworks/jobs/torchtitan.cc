@@ -121,8 +121,7 @@ class TitanReader {
   void pipeline() {
     jobs::Layout& l = job_.layout;
     const TitanSchedule schedule = titan_schedule(options_);
-    const std::int64_t per_stage =
-        options_.degree("parallelism.pipeline_parallel_layers_per_stage", 0);
+    const std::int64_t per_stage = options_.degree(kTitanPerStage, 0);
     const std::string parts = options_.text(kTitanParts, "");
     if (l.pp == 1) return;
     if (!schedule.note.empty()) {
@@ -135,7 +134,7 @@ class TitanReader {
     // Embedding and head count as a layer each.
     const std::int64_t stages = (job_.model.layers + 2 + per_stage - 1) / per_stage;
     if (stages % l.pp != 0 || (stages / l.pp > 1) != schedule.has_chunks) {
-      options_.fail("parallelism.pipeline_parallel_layers_per_stage",
+      options_.fail(kTitanPerStage,
                     "what makes " +
                         std::string(schedule.has_chunks ? "several stages" : "one stage") +
                         " for each of " + std::to_string(l.pp) + " ranks of " +
@@ -168,6 +167,7 @@ class TitanReader {
     if (is_sharded()) {
       job_.zero = jobs::Zero::Parameters;
       job_.reshard = reshard == "always" || (reshard == "default" && l.pp == 1);
+      gathered_in_a_pipeline();
     } else if (l.dp > 1) {
       job_.as = jobs::RunBy::Torch;
       job_.bucket_bytes = kTitanDdpBucket;
@@ -178,6 +178,25 @@ class TitanReader {
         {{"fused", ""}, {"foreach", "foreach"}, {"for-loop", "for-loop"}});
     if (updates == "foreach") job_.updates = jobs::Updates::Foreach;
     if (updates == "for-loop") job_.updates = jobs::Updates::Each;
+  }
+
+  // By torch.distributed.pipelining of PyTorch 2.15 (findings/fsdp2_in_a_pipeline.sh).
+  void gathered_in_a_pipeline() {
+    constexpr std::int64_t kActiveStages = 3;  // max_active_stages
+    const jobs::Layout& l = job_.layout;
+    if (l.pp > 1 && job_.reshard) {
+      assume(job_, kTitanReshard, "always",
+             "parameters are counted as gathered for each forward and each backward; a pipeline "
+             "keeps them from a backward to the next forward");
+    }
+    if (l.vp <= kActiveStages) return;
+    const bool is_listed = !options_.text(kTitanParts, "").empty();
+    const std::int64_t said = options_.degree(kTitanPerStage, 0);
+    assume(job_, is_listed ? kTitanParts : kTitanPerStage,
+           is_listed ? std::to_string(l.pp * l.vp) + " stages" : std::to_string(said),
+           "parameters are counted as gathered once a step; a rank keeps those of " +
+               std::to_string(kActiveStages) + " of its " + std::to_string(l.vp) +
+               " stages and gathers the others again");
   }
 
   void batch() {

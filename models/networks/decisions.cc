@@ -103,6 +103,10 @@ PolicyTerm gathered(const Job& job) {
     term.decisions.placement->batch = static_cast<std::int32_t>(
         std::clamp<std::int64_t>(elements / layer_elements(job.model), 1, job.model.layers + 2));
   }
+  // PyTorch's pipelines reduce a stage's gradients together, behind its last backward (REDUCE_GRAD).
+  const bool is_torch = job.as != RunBy::Deepspeed && job.as != RunBy::Megatron;
+  if (is_torch && job.layout.pp > 1 && job.layout.vp == 1)
+    term.decisions.placement->batch = static_cast<std::int32_t>(job.model.layers + 2);
   return term;
 }
 

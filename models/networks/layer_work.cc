@@ -57,7 +57,9 @@ class LayerWriter {
     } else {
       look_up();
     }
-    compute_.backward_reads = false;
+    // Hooks of ZeRO-3 gather what a module holds before its backward, whatever that reads.
+    compute_.backward_reads = job_.zero == Zero::Parameters;
+    compute_.is_gathered_again = compute_.backward_reads && job_.reshard;
     if (layout_.tp > 1) {
       compute_.out = {tokens(), model_.width};
       end();
@@ -175,7 +177,7 @@ class LayerWriter {
       compute_.backward_weight.push_back(
           memory(static_cast<std::int64_t>(whole), {2 * sum, Access::Plain}, 0));
     }
-    compute_.is_gathered_again = is_in_layer_ && job_.reshard;
+    compute_.is_gathered_again |= is_in_layer_ && job_.reshard;
   }
 
   // A matrix product with weights, three ways; without the last one where they are frozen. Narrower weights that were

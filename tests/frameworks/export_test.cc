@@ -173,6 +173,18 @@ TEST_F(ExportTest, Fsdp2KeepsTheGathersOfAPlanThatGathersBeforeEachUse) {
   EXPECT_THAT(words_of(each_use), Not(::testing::Contains(HasSubstr("shards and gathers"))));
   EXPECT_THAT(each_use.text, AllOf(HasSubstr("RESHARD_AFTER_FORWARD = True\nFORWARD_PREFETCH = 1"),
                                    HasSubstr("BACKWARD_PREFETCH = 0\nKEEP_LAST = True")));
+  EXPECT_THAT(each_use.text, HasSubstr("FORWARD_ONLY = []"));
+  // As an embedding, whose gradient needs no weights: FSDP2 would gather it for backward all the same.
+  schedule::Program whole = program_;
+  const auto first =
+      std::find_if(program_.ops.rbegin(), program_.ops.rend(),
+                   [](const schedule::Op& op) { return op.phase == schedule::Phase::Backward; });
+  std::erase_if(first->reads, [&](TensorId id) {
+    return program_.tensor(id).kind == schedule::TensorKind::Parameter;
+  });
+  EXPECT_THAT(to("fsdp", plan("fsdp:cap=1KB")).text,
+              AllOf(HasSubstr("FORWARD_ONLY = [\""), HasSubstr("set_unshard_in_backward(False)")));
+  program_ = std::move(whole);
   // Blocks that stay from forward to backward are not gathered again.
   const Export kept = to("fsdp", plan("fsdp:cap=40KB,reshard=no"));
   EXPECT_THAT(kept.text,

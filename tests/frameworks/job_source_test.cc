@@ -246,6 +246,11 @@ selective_ac_option = "2"
   EXPECT_EQ(per_stage.layout.vp, 2);
   EXPECT_THAT(error(toml + " --parallelism.pipeline_parallel_layers_per_stage=21"),
               HasSubstr("pipeline_parallel_layers_per_stage: expected what makes several stages"));
+  const std::string three = toml + " --parallelism.pipeline_parallel_layers_per_stage=3";
+  EXPECT_THAT(assumed_of(load_job(three)),
+              Contains(HasSubstr("keeps those of 3 of its 7 stages and gathers the others again")));
+  EXPECT_THAT(assumed_of(load_job(toml + " --parallelism.fsdp_reshard_after_forward=always")),
+              Contains(HasSubstr("a pipeline keeps them from a backward to the next forward")));
 
   const Job flags = load_job(toml +
                              " --parallelism.pipeline_parallel_schedule DualPipeV "

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <string>
@@ -47,6 +48,37 @@ TEST(JobDecisionsTest, StagesBucketsAndShards) {
   EXPECT_EQ(text("llama3_70b:tp=8,pp=4,dp=2,gbs=64,zero=1,async_tp=yes"),
             "pipeline:kind=1f1b,stages=4,k=32+"
             "sharded:cap=160000000B,p=1,gather=next-forward,collectives=async");
+}
+
+// PyTorch 2.15, 2 x 2 Gloo ranks: an all-gather a layer and micro-batch each way, the embedding's backward too, whose gradient needs no
+// weights; without freeing, one a step. The reduce-scatters of a stage come behind its last backward.
+TEST(JobDecisionsTest, Fsdp2GathersTheEmbeddingForItsBackward) {
+  using Readers = std::vector<schedule::GatherFor>;
+  const auto embedding = [](const std::string& text) {
+    const Job job = parse_job("llama3_8b:dp_shard=2,as=fsdp," + text);
+    const schedule::Program program = program_of(job);
+    const schedule::Schedule planned = schedule::apply_policy(program, policy_of(job)).schedule;
+    Readers readers;
+    for (const schedule::ParameterGather& gather : planned.gathers) {
+      const auto bucket = std::ranges::find(planned.buckets, gather.bucket, &schedule::Bucket::id);
+      const schedule::TensorId gradient = bucket->gradients.front().tensor;
+      if (program.tensor(gradient).name.starts_with("model.embed_tokens"))
+        readers.push_back(gather.readers);
+    }
+    return readers;
+  };
+  using enum schedule::GatherFor;
+  EXPECT_EQ(embedding("gbs=2"), (Readers{Forward, Backward}));
+  EXPECT_EQ(embedding("gbs=2,reshard=no"), Readers{ForwardAndBackward});
+  EXPECT_EQ(embedding("pp=2,gbs=8,reshard=no"), Readers{ForwardAndBackward});
+  EXPECT_EQ(embedding("gbs=2,lora=16"), Readers{});  // frozen: in no bucket of gradients
+}
+
+TEST(JobDecisionsTest, PyTorchsPipelinesReduceBehindTheLastBackward) {
+  const auto text = [](const std::string& job) { return policy_text(parse_job(job)); };
+  EXPECT_THAT(text("llama3_8b:dp_shard=2,pp=4,gbs=16,as=fsdp"), ::testing::HasSubstr("batch=34"));
+  EXPECT_THAT(text("llama3_8b:dp_shard=8,gbs=16,as=fsdp"),
+              ::testing::Not(::testing::HasSubstr("batch=")));
 }
 
 TEST(JobDecisionsTest, ABucketThatSomebodySizedIsPrintedInBytes) {
