@@ -167,6 +167,7 @@ JobWriter fsdp2_writer() {
           .writes = "a job's mesh, fully_shard calls and prefetch lists",
           .paste = "from FILE import device_mesh, shard; shard(model, device_mesh())",
           .unsaid = {{"recompute_modules", "layers are computed again whole, or not"},
+                     {"bucket", "FSDP2 reduces layer by layer"},
                      {"scaling", "narrow products are the model's code"},
                      {"prefetch", "FSDP2 gathers the next layer by itself"},
                      {"sync_each", "set_requires_gradient_sync is the training loop's"},
