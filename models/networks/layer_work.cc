@@ -58,9 +58,8 @@ class LayerWriter {
       look_up();
     }
     // Hooks of ZeRO-3 gather what a module holds before its backward, whatever that reads.
-    compute_.backward_reads =
-        job_.zero == Zero::Parameters && has_copies(job_) &&
-        std::ranges::any_of(compute_.parameters, &ParameterShape::trained);
+    compute_.backward_reads = job_.zero == Zero::Parameters && has_copies(job_) &&
+                              std::ranges::any_of(compute_.parameters, &ParameterShape::trained);
     compute_.is_gathered_again = compute_.backward_reads && job_.reshard;
     if (layout_.tp > 1) {
       compute_.out = {tokens(), model_.width};
