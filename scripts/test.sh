@@ -33,8 +33,8 @@
 # docs/faults.md says which step finds which kind of fault. The last full check is the commit that scripts/checks/last_full_check names:
 # --all, where all of it passed, writes it there. Where that commit is not known here, everything counts as changed.
 #
-# The sanitizer builds take what the steps before them leave of the cores; torch, report, package, python, owners and the demo run beside
-# the tests under sanitizers: none asserts a time.
+# The sanitizer builds take what the steps before them leave of the cores; torch, report, package, python and the demo run beside
+# the tests under sanitizers, owners beside what follows: none asserts a time.
 # A failed step does not stop the others, only those that need it. A test that takes over 30 s, also
 # alone, counts as failed: it wants to be split. Exit status 1 if anything failed, 2 for a step that does not exist.
 # Where the time went stands at the end, and the last line counts: each test of each run, and each step
@@ -306,11 +306,11 @@ is_wanted tsan && told_of tsan_build
 wait "$fetching"
 beside installing
 beside demonstration
-beside owning
 # Scripts find the same under any build, and what a whole calibration runs has tests of its own.
 some_of_asan=(--of "${asan_targets[@]}" -E 'CheckLayers|CheckRules|RunTests|ACalibrationRuns')
 [[ -n $all ]] && some_of_asan=()
 is_wanted asan && tests asan build-asan "${some_of_asan[@]}"
+beside owning
 # Whole calibrations and trainings only take minutes there: what they run has tests of its own.
 is_wanted tsan && tests tsan build-tsan --of "${tsan_tests[@]}" -E 'Calibration|LawTest'
 step tidy with_large_pages tidy
