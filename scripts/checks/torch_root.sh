@@ -36,7 +36,7 @@ if [[ ! -x $root/run-python ]]; then
   trap 'rm -rf "$work"' EXIT
   mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
   : >"$work/status"
-  mirror=$(sed -n 's/^URIs: *\([^ ]*debian\) *$/\1/p; s/^deb \(\[[^]]*\] \)\?\([^ ]*\/debian\) .*/\2/p' \
+  mirror=$(sed -n 's/^URIs: *\([^ ]*debian\)\/\? *$/\1/p; s/^deb \(\[[^]]*\] \)\?\([^ ]*\/debian\)\/\? .*/\2/p' \
     /etc/apt/sources.list.d/*.sources /etc/apt/sources.list 2>/dev/null | head -n 1 || true)
   [[ -n $mirror ]] || skip "apt knows no mirror of Debian here"
   echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$work/sources"
