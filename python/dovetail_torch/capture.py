@@ -239,7 +239,8 @@ def _collective_table(collective, largest, repetitions, clock, device, group, la
             took = _timed(*how) if late_us is None else _timed_behind(late_us[turn % len(late_us)], turn, *how)
             if turn > 0:
                 times.append(took)
-        alone.append((size, _median(times) if late_us is None else statistics.mean(sorted(times)[:-1])))
+        kept = max(1, len(times) - 1)  # all but the longest
+        alone.append((size, _median(times) if late_us is None else statistics.mean(sorted(times)[:kept])))
         if 16384 <= size <= (2 << 20):
             starters = [_starter(collective, size, device, group) for _ in range(8)]
             times = [_timed(starters, clock, device, group) for _ in range(max(3, repetitions // 2) + 1)]
