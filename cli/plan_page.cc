@@ -65,7 +65,9 @@ void add_interval(report::Report& report, const PlanOnPage& what) {
                    counted(std::int64_t{interval->draws}, "draw")});
 }
 
+// Nothing of a step that owes no reduction: it has no other plan.
 void add_sensitivity(report::Report& report, const PlanOnPage& what) {
+  if (what.plan.schedule.buckets.empty()) return;
   if (what.usual) report.usual = schedule::to_string(*what.usual);
   for (const search::SensitivityRow& row :
        search::sensitivity({what.plan.program, what.costs, what.plan.schedule, what.usual})) {
@@ -112,6 +114,7 @@ void add_stages(report::Report& report, const schedule::ScheduledProgram& progra
 
 // A framework that cannot run the plan is left out.
 void add_paste(report::Report& report, const PlanOnPage& what) {
+  if (what.plan.schedule.buckets.empty()) return;
   const frameworks::Machine machine = simulated_machine(what.plan, what.costs);
   for (const frameworks::Framework& framework : frameworks::all()) {
     if (!frameworks::has_writer(framework)) continue;

@@ -166,8 +166,7 @@ void bind_predict(CLI::App& app, PredictOptions& options, Action& action) {
       ->allow_extra_args(false);
   command.add_option("--workload", options.workload,
                      "the same model measured anew, whose durations are taken (default: the plan's "
-                     "own); without PLAN "
-                     "a step that owes no reduction, as it stands");
+                     "own); without PLAN a step that owes no reduction, as it stands");
   bind_layout(command, options.layout);
   bind_what_if(command, options.what_if);
   command.add_flag("--force", options.force, "take a captured profile that is not valid");

@@ -9,8 +9,8 @@ stand-ins that move nothing between ranks, as capture does with DDP's: what is l
 and its work on the host. Hooks around FSDP2's own say when each layer computes, forward and backward. Then come
 all-gathers, reduce-scatters and all-reduces by size, and steps beside running all-reduces.
 
-What is written: a program (schedule/program_json.h) with two timed ops per layer and what lies between them, of each rank
-its own medians; and a cluster (models/clusters/cluster.h) with the three tables, the copies (a line through what FSDP2 takes
+What is written: a program (schedule/program_json.h) with two timed ops per layer and what lies between them, of the
+slowest rank of each step the median; and a cluster (models/clusters/cluster.h) with the three tables, the copies (a line through what FSDP2 takes
 beyond compute and stand-in, over the bytes of the group, copies and host together), the slow-down of compute and the
 processor time of a collective. An update's time is that of sharded parameters, times the ranks.
 

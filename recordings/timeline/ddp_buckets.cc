@@ -83,9 +83,13 @@ class Finder {
   }
 
   void visit(std::int32_t number) {
+    // A loss that is compiled alone has a compiled backward, too, behind which each layer has its own.
     if (trace_.is(number, Is::CompiledBackward)) {
       found_.is_compiled_whole = found_.buckets.empty() && open_.empty();
-    } else if (trace_.is(number, Is::AccumulateGrad)) {
+    } else if (trace_.is(number, Is::Backward) && !trace_.is(number, Is::OfGradients)) {
+      found_.is_compiled_whole = false;
+    }
+    if (trace_.is(number, Is::AccumulateGrad)) {
       accumulate(number);
     } else if (trace_.is(number, Is::CopyIntoBucket)) {
       copy_in(number);

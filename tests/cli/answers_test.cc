@@ -198,6 +198,9 @@ TEST_F(AnswersTest, AStepThatOwesNoReductionIsPredictedAsItStands) {
   EXPECT_EQ(row.at("buckets"), 0);
   EXPECT_EQ(row.at("collectives").size(), 3 + 3 + 3 + 1);
   EXPECT_GT(row.at("exposed_us"), 0);
+  const Ended page = ask("predict" + where + " --html " + path("scan.html") + " --perfetto " +
+                         path("scan.json.gz"));
+  EXPECT_EQ(page.code, 0) << page.output;
   const Ended half = ask("predict" + where + " --what-if link=0.5x --json");
   EXPECT_GT(nlohmann::json::parse(half.output).at("rows").at(0).at("step_us"), row.at("step_us"));
   EXPECT_THAT(ask("plan" + where + " -o " + path("plan.json")).output,

@@ -60,12 +60,13 @@ TEST(DdpBucketsTest, BatchedCopiesAreCopies) {
 
 // A step of one gradient on a GPU: `inside` stands between its AccumulateGrad and the all-reduce of 1,024 elements of bf16.
 TracedBuckets step_of(const std::string& shape, const std::string& copy, const std::string& inside,
-                      int elements = 1024) {
+                      int elements = 1024, const std::string& before = "") {
   MadeEvents events;
   const std::string message = R"("Collective name":"allreduce","In msg nelems":)" +
                               std::to_string(elements) + R"(,"Out msg nelems":)" +
                               std::to_string(elements) + R"(,"Group size":8,"dtype":"BFloat16")";
   events.step(3, 1000, 10'000);
+  if (!before.empty()) events.op(before, 1050, 20);
   events.op("autograd::engine::evaluate_function: AddmmBackward0", 1100, 20);
   events.kernel("gemm", 7, 1200, 1000, events.launch(1, 1105));
   events.op("autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", 1200, 500);
@@ -102,6 +103,12 @@ TEST(DdpBucketsTest, GradientsOfAWholeCompiledBackwardComeAtOnce) {
       EXPECT_EQ(step.is_compiled_whole, whole) << way;
     }
   }
+}
+
+// A loss that is compiled by itself: the layers' backward follows, one after another.
+TEST(DdpBucketsTest, ACompiledLossIsNoWholeBackward) {
+  EXPECT_FALSE(
+      step_of("", kHookCopy, "aten::_to_copy", 1024, "CompiledFunctionBackward").is_compiled_whole);
 }
 
 // Nothing says what a gradient was but that it was cast to 16 bits.
