@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and tests, from a bare checkout on. 14 to 15 minutes on two cores that have nothing else to do.
+# Builds and tests, from a bare checkout on. about 24 minutes on two cores that have nothing else to do.
 #
 #   scripts/test.sh              what continuous integration runs
 #   scripts/test.sh --all        before a release: everything, under an hour; a person runs it
