@@ -130,6 +130,9 @@ struct StreamValue {
 struct LaunchValue {
   static constexpr auto kAfterOp = as_object(
       fields<LaunchAfterOp>(required("after_op", &LaunchAfterOp::op, NameOf{}, "name of an op")));
+  static constexpr auto kBeforeOp = as_object(fields<LaunchBeforeOp>(
+      required("before_op", &LaunchBeforeOp::op, NameOf{},
+               "name of an op, behind all that it waits for; of gathers")));
   static constexpr auto kInBatch = as_object(fields<LaunchInBatch>(
       required("in_batch", &LaunchInBatch::batch, kId, "with the other buckets of this batch")));
 
@@ -142,6 +145,8 @@ struct LaunchValue {
     const JsonObject object = value.object();
     if (object.has("in_batch")) {
       launch = read_as<LaunchInBatch>(kInBatch, object, plan);
+    } else if (object.has("before_op")) {
+      launch = read_as<LaunchBeforeOp>(kBeforeOp, object, plan);
     } else {
       launch = read_as<LaunchAfterOp>(kAfterOp, object, plan);
     }
@@ -151,6 +156,7 @@ struct LaunchValue {
         launch, [](const LaunchWhenReady&) { return ordered_json(kLaunchWords[0]); },
         [](const LaunchAfterBackward&) { return ordered_json(kLaunchWords[1]); },
         [&](const LaunchAfterOp& after) { return kAfterOp.write(after, program); },
+        [&](const LaunchBeforeOp& before) { return kBeforeOp.write(before, program); },
         [&](const LaunchInBatch& in) { return kInBatch.write(in, program); });
   }
   template <class T>
@@ -158,6 +164,7 @@ struct LaunchValue {
     return {{"oneOf",
              {{{"enum", kLaunchWords}},
               kAfterOp.schema<LaunchAfterOp>(),
+              kBeforeOp.schema<LaunchBeforeOp>(),
               kInBatch.schema<LaunchInBatch>()}}};
   }
 };

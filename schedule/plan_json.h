@@ -20,7 +20,7 @@
 //   }
 //
 // Buckets stand in launch order. "stream" is "inline" or "comm" with a number; "launch" is
-// "when-ready", "after-backward" or {"after_op": NAME}. "bytes" and "elements" (before padding) and
+// "when-ready", "after-backward", {"after_op": NAME} or, of gathers, {"before_op": NAME}. "bytes" and "elements" (before padding) and
 // "gap" are derived, for people who read the file: a reader refuses values that disagree with the
 // rest. "predicted" may be absent, and in it "lower_bound_us" with "gap".
 //

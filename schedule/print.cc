@@ -141,6 +141,9 @@ std::string launch_text(const Program& program, const LaunchPoint& launch) {
       launch, [](const LaunchWhenReady&) { return std::string("launch when ready"); },
       [](const LaunchAfterBackward&) { return std::string("launch after backward"); },
       [&](const LaunchAfterOp& after) { return "launch after " + program.op(after.op).name; },
+      [&](const LaunchBeforeOp& before) {
+        return "launch in front of " + program.op(before.op).name;
+      },
       [](const LaunchInBatch& in) { return "launch with batch " + std::to_string(in.batch); });
 }
 

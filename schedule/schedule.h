@@ -72,6 +72,10 @@ struct LaunchAfterOp {  // after this op, if that is later
   OpId op;
   friend bool operator==(const LaunchAfterOp&, const LaunchAfterOp&) = default;
 };
+struct LaunchBeforeOp {  // of gathers: in front of this op, behind all that it waits for
+  OpId op;
+  friend bool operator==(const LaunchBeforeOp&, const LaunchBeforeOp&) = default;
+};
 struct LaunchAfterBackward {  // no overlap
   friend bool operator==(const LaunchAfterBackward&, const LaunchAfterBackward&) = default;
 };
@@ -80,7 +84,7 @@ struct LaunchInBatch {  // together with all buckets of this batch, when the las
   friend bool operator==(const LaunchInBatch&, const LaunchInBatch&) = default;
 };
 using LaunchPoint =
-    std::variant<LaunchWhenReady, LaunchAfterOp, LaunchAfterBackward, LaunchInBatch>;
+    std::variant<LaunchWhenReady, LaunchAfterOp, LaunchAfterBackward, LaunchInBatch, LaunchBeforeOp>;
 
 // Where the compute stream waits for the bucket. FirstUse: before the first op that reads one of
 // its gradients, which is its optimizer slice unless backward itself reads one. EndOfBackward:

@@ -38,6 +38,7 @@ struct Travel {
   std::int32_t micro_step = 0;  // of a bucket
   // Issued behind this op; absent: parameters before the first op, a message where its op stands.
   std::optional<std::size_t> launch_after = std::nullopt;
+  bool behind_waits = false;  // launched behind what the op after that one waits for
   // The compute stream waits before this op; kEnd: after the last one ...
   std::size_t wait_before = kEnd;
   // ... or, if given, before the launch of this one of the role's travels.

@@ -187,19 +187,26 @@ def _starter(collective, size, device, group):
             "reduce-scatter": lambda: REDUCE_SCATTER(shard, whole, group=group, async_op=True)}[collective]
 
 
-def _timed(starters, clock, device, group, wait_us=0.0):
-    """us from the start of the first to the end of the last, of this rank, which begins wait_us late."""
+def _spin(us):
+    until = time.perf_counter_ns() + us * 1e3
+    while time.perf_counter_ns() < until:
+        pass
+
+
+def _timed(starters, clock, device, group, wait_us=0.0, pauses=()):
+    """us from the start of the first to the end of the last, of this rank, which begins wait_us late. With pauses (us) they
+    are started again behind each, and the mean is without these."""
     _barrier(device, group)
     clock.settle()
-    begins = time.perf_counter_ns() + wait_us * 1e3
-    while time.perf_counter_ns() < begins:
-        pass
+    _spin(wait_us)
     start = clock.now()
-    for work in [starter() for starter in starters]:
-        work.wait()
+    for pause in (0.0, *pauses):
+        _spin(pause)
+        for work in [starter() for starter in starters]:
+            work.wait()
     end = clock.now()
     clock.settle()
-    return clock.microseconds(start, end)
+    return (clock.microseconds(start, end) - sum(pauses)) / (1 + len(pauses))
 
 
 def _sizes(largest):
@@ -209,21 +216,27 @@ def _sizes(largest):
     return sizes
 
 
-def _timed_behind(late_us, turn, *how):
+def _timed_behind(late_us, pauses, turn, *how):
     """us of one collective from where its last rank comes, late_us behind the others: another rank in each turn."""
     device, group = how[-2:]
     rank, last = dist.get_rank(group), turn % dist.get_world_size(group)
-    took = torch.tensor([_timed(*how, wait_us=late_us if rank == last else 0.0)], dtype=torch.float64, device=device)
+    mine = _timed(*how, wait_us=late_us if rank == last else 0.0, pauses=pauses)
+    took = torch.tensor([mine], dtype=torch.float64, device=device)
     dist.broadcast(took, dist.get_global_rank(group or dist.group.WORLD, last), group=group)
     return took.item()
 
 
-def _collective_table(collective, largest, repetitions, clock, device, group, late_us=None):
+_LARGEST_OF_MANY = 16 << 20  # bytes; of larger ones a step has few
+_IN_A_STEP = 4
+
+
+def _collective_table(collective, largest, repetitions, clock, device, group, late_us=None, pause_us=0.0):
     """[(bytes, us)] alone, and [(bytes each, us for 8)] in a row; medians, after one that is not counted.
 
-    late_us: alone, one rank begins behind the others, as behind compute of its own, by each of these in turn, and the mean
-    counts: Gloo's all-gathers take half as long again where a rank is late, however late it is (PyTorch 2.14, two ranks,
-    6 MB in 25 ms: from a millisecond on, not at a tenth of one)."""
+    late_us: alone, one rank begins behind the others, as behind compute of its own, by each of these in turn, several follow
+    each other after pauses of pause_us, as in a step, and the mean counts. Gloo's all-gathers take half as long again where a
+    rank is late, however late it is, and then that rank is late for the next, too (PyTorch 2.14, two ranks, 6 MB in 25 ms:
+    from a millisecond on, not at a tenth of one)."""
     alone, queue = [], []
     for size in _sizes(largest):
         if collective != "all-reduce":
@@ -236,7 +249,8 @@ def _collective_table(collective, largest, repetitions, clock, device, group, la
         for turn in range(repetitions + 1):
             time.sleep(0.005)  # a link that gives credit after a pause does so here
             how = [starter], clock, device, group
-            took = _timed(*how) if late_us is None else _timed_behind(late_us[turn % len(late_us)], turn, *how)
+            pauses = [pause_us] * (_IN_A_STEP - 1 if size <= _LARGEST_OF_MANY else 0)
+            took = _timed(*how) if late_us is None else _timed_behind(late_us[turn % len(late_us)], pauses, turn, *how)
             if turn > 0:
                 times.append(took)
         kept = max(1, len(times) - 1)  # all but the longest

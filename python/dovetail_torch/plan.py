@@ -81,7 +81,9 @@ def _launch(value, writer):
         return value
     if "in_batch" in value:
         return ("in-batch", int(value["in_batch"]))
-    op = value["after_op"]
+    op = value.get("after_op")
+    if op is None:
+        raise PlanError(f"a bucket's launch is {value}: expected when-ready, after-backward, in_batch or after_op")
     if op not in writer:
         raise PlanError(f"a bucket is launched after op {op}, which makes no gradient: nothing in PyTorch tells "
                         "when it ends")

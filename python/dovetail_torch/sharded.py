@@ -1,17 +1,18 @@
 """FSDP2: captures what a fully sharded step needs of time, and lets its collectives run beside compute without streams.
 
     dovetail_torch.capture_sharded(model, forward, make_optimizer, path="step.json", cluster="link.json")  # on every rank
-    $ dovetail plan --workload step.json --cluster ./link.json --policy fsdp:mode=copy,wait=end-of-backward -o plan.json
+    $ dovetail plan --workload step.json --cluster ./link.json --policy fsdp:mode=copy,host_waits=yes,wait=end-of-backward -o plan.json
     $ dovetail export plan.json --to fsdp -o groups.py
 
-How. A copy of the model is sharded with a group per layer (policy fsdp's blocks=layer), and its collectives are replaced by
-stand-ins that move nothing between ranks, as capture does with DDP's: what is left of the step is compute, FSDP2's copies
-and its work on the host. Hooks around FSDP2's own say when each layer computes, forward and backward. Then come
-all-gathers, reduce-scatters and all-reduces by size, and steps beside running all-reduces.
+How. Copies of the model are sharded, with a group per layer (policy fsdp's blocks=layer) and with one in all, and their
+collectives are replaced by stand-ins that meet the other ranks and move one element: what is left of the step is compute,
+FSDP2's copies and its work on the host, which takes longer behind a wait than without one. In one of the copies hooks
+around FSDP2's own say when each layer computes, forward and backward. Then come all-gathers, reduce-scatters and
+all-reduces by size, and steps beside running all-reduces.
 
 What is written: a program (schedule/program_json.h) with two timed ops per layer and what lies between them, of the
-slowest rank of each step the median; and a cluster (models/clusters/cluster.h) with the three tables, the copies (a line through what FSDP2 takes
-beyond compute and stand-in, over the bytes of the group, copies and host together), the slow-down of compute and the
+slowest rank of each step the median; and a cluster (models/clusters/cluster.h) with the three tables, the copies (what
+FSDP2 takes for a group beyond compute and stand-in, by bytes, copies and host together), the slow-down of compute and the
 processor time of a collective. An update's time is that of sharded parameters, times the ranks.
 
 Leaves out: frozen parameters and parameters that lie in no layer of their own (both refused); devices other than the CPU;
@@ -21,15 +22,17 @@ SPDX-License-Identifier: Apache-2.0
 """
 
 import copy
+import enum
 import gc
 import platform
+import statistics
 import sys
 import time
 
 import torch
 import torch.distributed as dist
 
-from dovetail_torch.capture import (REDUCE_SCATTER, _barrier, _collective_table, _conditions, _HostClock, _median, _quantile,
+from dovetail_torch.capture import (ALL_GATHER, REDUCE_SCATTER, _barrier, _collective_table, _conditions, _HostClock, _median, _quantile,
                                     _read_processors, _slowdown, _verdict, _write, line_residual)
 from dovetail_torch.describe import DTYPES
 
@@ -87,32 +90,46 @@ class OverlappedCollectives(_Allocates):
         self.works.clear()
 
 
-# ---- steps without communication
+# ---- steps of which the collectives move a few bytes
 
-class _LocalGather(_Allocates):
-    """Every shard is this rank's own."""
+class _Meets(enum.Enum):
+    NOT = "each rank goes on alone"
+    WAITING = "the host waits for the others at once, as FSDP2's own collectives do here"
+    BESIDE = "it goes on until the result is used, as with OverlappedCollectives"
 
-    def __init__(self, seen):
-        self.seen = seen
 
+class _StandIn(_Allocates):
+    """Each shard is this rank's own; ranks meet at a collective of one element, as the steps say."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def meet(self, begin, start):
+        """The work that runs, if one does. What is not beside the host's is not the host's time."""
+        if self.steps.meets is _Meets.WAITING:
+            start(False)
+        self.steps.seen.append((begin, time.perf_counter_ns()))
+        return start(True) if self.steps.meets is _Meets.BESIDE else None
+
+
+class _LocalGather(_StandIn):
     def __call__(self, output_tensor, input_tensor, group, async_op=False):
         begin = time.perf_counter_ns()
         for row in output_tensor.view(group.size(), -1):
             if row.data_ptr() != input_tensor.data_ptr():
                 row.copy_(input_tensor)
-        self.seen.append((begin, time.perf_counter_ns()))
+        few, many = torch.zeros(1), torch.zeros(group.size())
+        return self.meet(begin, lambda beside: ALL_GATHER(many, few, group=group, async_op=beside))
 
 
-class _LocalReduceScatter(_Allocates):
-    """The sum is this rank's own gradient."""
-
-    def __init__(self, seen):
-        self.seen = seen
-
+class _LocalReduceScatter(_StandIn):
     def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
         begin = time.perf_counter_ns()
         output_tensor.copy_(input_tensor.view(group.size(), -1)[group.rank()])
-        self.seen.append((begin, time.perf_counter_ns()))
+        few, many = torch.zeros(1), torch.zeros(group.size())
+        work = self.meet(begin, lambda beside: REDUCE_SCATTER(few, many, op=op, group=group, async_op=beside))
+        self.steps.works += [work] if work else []
+        return work
 
 
 class _Layer:
@@ -150,35 +167,50 @@ class _Layer:
         self.mark("left")
 
 
-class _ShardedSteps:
-    """Steps of the sharded copy; run_at_once() is what capture's _slowdown calls."""
+_PHASES = ("forward", "backward")
 
-    def __init__(self, model, layers, forward, make_optimizer, device, group):
+
+class _ShardedSteps:
+    """Steps of a sharded copy with a group per layer, or one in all; run_at_once() is what capture's _slowdown calls.
+
+    is_marked: each layer says when it computes. That takes time of its own, which other steps tell."""
+
+    def __init__(self, model, layers, forward, make_optimizer, device, group, in_one=False, is_marked=False):
         from torch.distributed.device_mesh import DeviceMesh
         from torch.distributed.fsdp import fully_shard
 
         mesh = DeviceMesh.from_group(group or dist.group.WORLD, device.type)
-        self.seen, self.layers, modules = [], {}, dict(model.named_modules())
-        for name in layers:
-            module = fully_shard(modules[name], mesh=mesh)
-            module.set_custom_all_gather(_LocalGather(self.seen))
-            module.set_custom_reduce_scatter(_LocalReduceScatter(self.seen))
-            self.layers[name] = _Layer(module)
+        self.seen, self.works, self.meets, modules = [], [], _Meets.WAITING, dict(model.named_modules())
+        units = [modules[name] for name in layers]
+        for unit in [units] if in_one else units:
+            fully_shard(unit, mesh=mesh)
+            first = unit[0] if in_one else unit
+            first.set_custom_all_gather(_LocalGather(self))
+            first.set_custom_reduce_scatter(_LocalReduceScatter(self))
+        for unit, following in [] if in_one or is_marked else zip(units, units[1:]):
+            unit.set_modules_to_forward_prefetch([following])
+        self.layers = {name: _Layer(modules[name]) for name in layers} if is_marked else {}
         self.model, self.forward = fully_shard(model, mesh=mesh), forward
         self.optimizer = make_optimizer(self.model.parameters())
 
     def run(self):
-        """{name: us} of one step's parts."""
+        """{name: us} of one step's parts, and how long each of its collectives took ("met": forward's and backward's)."""
         self.seen.clear()
         begin = time.perf_counter_ns()
         self.optimizer.zero_grad()
         loss = self.forward(self.model)
         backward = time.perf_counter_ns()
         loss.backward()
+        while self.works:
+            self.works.pop().wait()
         optimizer = time.perf_counter_ns()
         self.optimizer.step()
         end = time.perf_counter_ns()
-        return self.parts(begin, backward, optimizer, end)
+        parts = {"step": (end - begin) / 1e3, "forward": (backward - begin) / 1e3, "backward": (optimizer - backward) / 1e3,
+                 "optimizer": (end - optimizer) / 1e3,
+                 "met": {phase: [(to - at) / 1e3 for at, to in self.seen if since <= at < until] for phase, since, until in
+                         (("forward", begin, backward), ("backward", backward, optimizer))}}
+        return {**parts, **self.marked(begin, backward)} if self.layers else parts
 
     def run_at_once(self):
         return self.run(), None
@@ -186,49 +218,99 @@ class _ShardedSteps:
     def without_stand_ins(self, begin, end):
         return (end - begin - sum(b - a for a, b in self.seen if begin <= a and b <= end)) / 1e3
 
-    def parts(self, begin, backward, optimizer, end):
-        order = sorted(self.layers.items(), key=lambda item: item[1].at["enter backward"])
-        arrivals = [layer.at["enter backward"] for _, layer in order] + [optimizer]
-        parts = {"step": (end - begin) / 1e3, "forward": (backward - begin) / 1e3, "backward": (optimizer - backward) / 1e3,
-                 "optimizer": (end - optimizer) / 1e3}
-        between = [self.without_stand_ins(begin, backward), self.without_stand_ins(backward, arrivals[0])]
-        for (name, layer), following in zip(order, arrivals[1:]):
-            at = layer.at
+    def marked(self, begin, backward):
+        order = sorted((layer.at["enter backward"], name) for name, layer in self.layers.items())
+        until = [at for at, _ in order[1:]] + [None]
+        parts = {"between forward": self.without_stand_ins(begin, backward),
+                 "between backward": self.without_stand_ins(backward, order[0][0])}
+        for (_, name), following in zip(order, until):
+            at = self.layers[name].at
             parts[name + ".forward"] = (at["computed"] - at["begin"]) / 1e3
             parts[name + ".backward"] = (at["computed backward"] - at["begin backward"]) / 1e3
             parts[name + ".gather"] = (self.without_stand_ins(at["enter"], at["begin"]) +
                                        self.without_stand_ins(at["computed"], at["left"]))
-            parts[name + ".reduce"] = self.without_stand_ins(at["computed backward"], following)
-            parts[name + ".gather again"] = self.without_stand_ins(at["enter backward"], at["begin backward"])
-            between[0] -= self.without_stand_ins(at["enter"], at["left"])
-        parts["between forward"], parts["between backward"] = between
+            if following:
+                parts[name + ".reduce"] = self.without_stand_ins(at["computed backward"], following)
+            parts["between forward"] -= self.without_stand_ins(at["enter"], at["left"])
         return parts
 
 
-def _measure(steps, layers, count, warmup, repetitions, largest, clock, device, group):
-    before = _read_processors()
-    for _ in range(warmup):
-        steps.run()
+def _host_us(steps, phase):
+    """A phase without its collectives: what is over once the last rank has come to each. steps: [[row of a rank]]."""
+    return _median([max(row[phase] for row in step) -
+                    sum(min(took) for took in zip(*(row["met"][phase] for row in step))) for step in steps])
+
+
+def _late_us(step):
+    """The most that one rank came to a gather of forward behind the others: no reduction brings them together there."""
+    return max(max(took) - min(took) for took in zip(*(row["met"]["forward"] for row in step)))
+
+
+def _rows(steps, meets, count, device, group):
+    """[[row of a rank]] of so many steps."""
+    steps.meets = meets
     rows = []
-    for _ in range(count):
+    for _ in range(count + 1):
         _barrier(device, group)
         rows.append(steps.run())
     everyone = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, rows[1:], group=group)
+    return [list(step) for step in zip(*everyone)]
+
+
+def _measure(make_steps, sizes, count, warmup, repetitions, largest, clock, device, group):
+    before = _read_processors()
+    marked, by_layer, _ = kinds = [make_steps(is_marked=True), make_steps(), make_steps(in_one=True)]
+    rows = [[] for _ in kinds]
+    for turn in range(warmup + count):
+        for kind, its_rows in zip(kinds, rows):
+            _barrier(device, group)
+            its_rows += [kind.run()][:turn >= warmup]
+    everyone = [None] * dist.get_world_size(group)
     dist.all_gather_object(everyone, rows, group=group)
+    seen, single, in_one = ([list(step) for step in zip(*of_ranks)] for of_ranks in zip(*everyone))
     # Ranks meet at each layer's collectives, so the slowest one of each step sets a layer's time.
-    found = {key: _median([max(row[key] for row in step) for step in zip(*everyone)]) for key in rows[0]}
-    apart = sorted(max(times) - min(times) for step in zip(*everyone) for layer in layers
-                   for times in [[row[layer + ".forward"] + row[layer + ".gather"] for row in step]])
-    late_us = [_quantile(apart, (turn + 0.5) / repetitions) for turn in range(repetitions)]
-    found["spread"] = (_quantile([row["step"] for row in rows], 0.9) -
-                       _quantile([row["step"] for row in rows], 0.1)) / found["step"]
-    found["tables"] = {kind: _collective_table(kind, largest, repetitions, clock, device, group, late_us=late_us)
+    found = {key: _median([max(row[key] for row in step) for step in seen]) for key in seen[0][0] if key != "met"}
+    waiting, whole = ({phase: _host_us(steps, phase) for phase in _PHASES} for steps in (single, in_one))
+    _fit(found, sizes, waiting, whole)
+    found["optimizer"] = _median([max(row["optimizer"] for row in step) for step in single])
+    late = sorted(_late_us(step) for step in single)
+    late_us = [_quantile(late, (turn + 0.5) / repetitions) for turn in range(repetitions)]
+    times = [row["step"] for row in rows[1]]
+    found["spread"] = (_quantile(times, 0.9) - _quantile(times, 0.1)) / _median(times)
+    between = dict(late_us=late_us, pause_us=_median([found[layer + ".forward"] for layer in sizes]))
+    found["tables"] = {kind: _collective_table(kind, largest, repetitions, clock, device, group, **between)
                        for kind in ("all-gather", "reduce-scatter", "all-reduce")}
-    found["slow"] = _slowdown(steps, found, found["tables"]["all-reduce"][0], device, group, max(3, count // 4))
+    some = max(3, count // 4)
+    beside = _rows(by_layer, _Meets.BESIDE, 2 * some, device, group)
+    found["collective_cpu"] = max(0.0, sum(_host_us(beside, phase) - waiting[phase] for phase in _PHASES) / (3 * len(sizes)))
+    alone = _rows(by_layer, _Meets.NOT, some, device, group)
+    quiet = {key: _median([max(row[key] for row in step) for step in alone]) for key in ("step", *_PHASES)}
+    found["slow"] = _slowdown(by_layer, quiet, found["tables"]["all-reduce"][0], device, group, some)
+    found["alone"] = quiet["step"]
     found["conditions"] = _conditions(before, _read_processors(), group)
     # In which order the layers ran.
-    found["order"] = [sorted(layers, key=lambda name: steps.layers[name].at[key]) for key in ("enter", "enter backward")]
+    found["order"] = [sorted(sizes, key=lambda name: marked.layers[name].at[key]) for key in ("enter", "enter backward")]
     return found
+
+
+def _fit(found, sizes, single, whole):
+    """Adds "copy": (us, us per byte), and to each layer its share of what the host does beyond layers and copies.
+
+    A group has one copy in forward and two in backward: what steps with a group per layer (single) take longer than steps
+    with one group (whole) is fixed times of copies. What is left of the whole is each layer's own, in whatever group."""
+    points = [(size, found[layer + part]) for layer, size in sizes.items() for part in (".gather", ".reduce")
+              if layer + part in found]
+    fixed, per_byte = _line(points)
+    if len(sizes) > 1:
+        fixed = max(0.0, sum(single[phase] - whole[phase] for phase in single) / (3 * (len(sizes) - 1)))
+    found["copy"] = fixed, per_byte
+    copies = fixed + per_byte * sum(sizes.values())
+    for phase, count in (("forward", 1), ("backward", 2)):
+        names = [f"{layer}.{phase}" for layer in sizes]
+        besides = whole[phase] - found["between " + phase] - sum(found[name] for name in names) - copies * count
+        for name in names:
+            found[name] = max(0.0, found[name] + besides / len(names))
 
 
 # ---- what is written
@@ -258,11 +340,13 @@ def _program(name, parameters, layers, ranks):
             tensor(each, "parameter", DTYPES[parameters[each].dtype], parameters[each].shape)
     forward, backward = ranks[0]["order"]
     passed = []
-    op("between-steps", "forward", "between forward", [], [])
     for layer in forward:
         out = tensor(layer + ".out", "activation")
         op(layer + ".forward", "forward", layer + ".forward", passed + layers[layer], [out])
         passed = [out]
+    out = tensor("loss", "activation")
+    op("loss.forward", "forward", "between forward", passed, [out])
+    passed = [out]
     out = tensor("loss.grad", "activation")
     op("loss.backward", "backward", "between backward", passed, [out])
     passed = [out]
@@ -298,22 +382,17 @@ def _series(kind, ranks):
     return {"collective": kind, "ranks": len(ranks), "nodes": len(ranks), "points": points}
 
 
-def _cluster(name, what, parameters, layers, ranks):
-    sizes = {layer: sum(parameters[each].numel() * parameters[each].element_size() for each in names)
-             for layer, names in layers.items()}
-    points = [(sizes[layer], _median([rank[layer + part] for rank in ranks])) for layer in layers
-              for part in (".gather", ".reduce")]
-    fixed, per_byte = _line(points)
+def _cluster(name, what, ranks):
+    fixed, per_byte = (statistics.mean(rank["copy"][part] for rank in ranks) for part in (0, 1))
     conditions = dict(ranks[0]["conditions"], step_spread=max(rank["spread"] for rank in ranks),
                       fit_residual=line_residual([(point["bytes"], point["isolated_us"]) for point in
                                                             _series("all-reduce", ranks)["points"]]))
     reasons = _verdict(conditions)
-    smallest = max(rank["tables"]["all-reduce"][0][0][1] for rank in ranks)
     return {"schema": "dovetail.cluster/1", "kind": "cluster", "name": name, "origin": what, "ranks": len(ranks),
             "backend": "cpu", "collectives": [_series(kind, ranks) for kind in ranks[0]["tables"]],
             "copy": {"fixed_us": round(fixed, 1), "ns_per_byte": round(per_byte * 1e3, 5)},
             "contention": {"compute_slowdown": round(max(rank["slow"][1] for rank in ranks), 4), "collective_slowdown": 1,
-                           "collective_cpu_us": round(smallest, 1)},
+                           "collective_cpu_us": round(max(rank["collective_cpu"] for rank in ranks), 1)},
             "quality": {"valid": not reasons, "why": reasons,
                         "figures": {key: round(value, 5) for key, value in conditions.items() if value is not None}}}
 
@@ -334,9 +413,12 @@ def capture_sharded(model, forward, make_optimizer, *, path=None, cluster=None, 
     gc.collect()
     gc.disable()
     try:
-        measured = _ShardedSteps(copy.deepcopy(model), layers, forward, make_optimizer, device, group)
+        def make_steps(**how):
+            return _ShardedSteps(copy.deepcopy(model), layers, forward, make_optimizer, device, group, **how)
+        sizes = {layer: sum(parameters[each].numel() * parameters[each].element_size() for each in names)
+                 for layer, names in layers.items()}
         largest = max(32 << 20, sum(p.numel() * p.element_size() for p in parameters.values()))
-        mine = _measure(measured, layers, steps, warmup, repetitions, largest, _HostClock(), device, group)
+        mine = _measure(make_steps, sizes, steps, warmup, repetitions, largest, _HostClock(), device, group)
         ranks = [None] * dist.get_world_size(group)
         dist.all_gather_object(ranks, mine, group=group)
     finally:
@@ -345,12 +427,12 @@ def capture_sharded(model, forward, make_optimizer, *, path=None, cluster=None, 
             gc.enable()
     program = _program(name, parameters, layers, ranks)
     machine = _cluster(name + "-machine", what or f"PyTorch {torch.__version__}, {dist.get_backend(group)}, {platform.node()}: "
-                       "FSDP2 with stand-ins for its collectives", parameters, layers, ranks)
+                       "FSDP2 with stand-ins for its collectives", ranks)
     if dist.get_rank(group) == 0:
         for file, value in ((path, program), (cluster, machine)):
             if file is not None:
                 _write(file, value)
         quality = machine["quality"]
-        print(f"dovetail_torch: {name}: {len(layers)} layers, sharded step {mine['step'] / 1e3:.3f} ms without communication; " +
+        print(f"dovetail_torch: {name}: {len(layers)} layers, sharded step {mine['alone'] / 1e3:.3f} ms without communication; " +
               ("valid" if quality["valid"] else "NOT valid: " + "; ".join(quality["why"])), file=sys.stderr)
     return program, machine

@@ -154,6 +154,11 @@ class EachUse {
     wanted.asked = visit(
         gather.launch, [&](const LaunchWhenReady&) { return begin_[at]; },
         [&](const LaunchAfterOp& after) { return behind(gather, after.op, step); },
+        [&](const LaunchBeforeOp& before) {
+          wanted.behind_waits = true;
+          const std::size_t place = behind(gather, before.op, step);
+          return place > 0 ? place - 1 : 0;
+        },
         [&](const LaunchAfterBackward&) { return refuse(gather, "after backward"); },
         [&](const LaunchInBatch&) { return refuse(gather, "in a batch"); });
     wanted_.push_back(wanted);
@@ -383,11 +388,14 @@ void place_in_turn(std::span<const WantedGather> wanted, std::vector<std::size_t
   std::size_t previous = 0;
   for (const WantedGather& gather : wanted) {
     std::size_t& released = free[gather.travel.what];
-    const std::size_t launch = std::min(std::max({gather.asked, released, previous}), gather.first);
-    previous = launch;
+    // Twice the op in front of which it is launched, and one where that is behind what the op waits for.
+    const std::size_t asked = 2 * gather.asked + (gather.behind_waits ? 1 : 0);
+    const std::size_t at = std::min(std::max({asked, 2 * released, previous}), 2 * gather.first);
+    previous = at;
     released = gather.last + 1;
     Travel& travel = travels.emplace_back(gather.travel);
-    if (launch > 0) travel.launch_after = launch - 1;
+    if (at > 1) travel.launch_after = at / 2 - 1;
+    travel.behind_waits = at % 2 == 1;
     travel.wait_before = gather.first;
     travel.release_after = gather.last;
   }

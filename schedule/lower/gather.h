@@ -34,6 +34,7 @@ struct WantedGather {
   std::size_t gather = 0;              // which of the gathers, once in each micro-step
   bool stays = false;                  // for forward and backward
   std::size_t asked = 0;               // where it is to be launched
+  bool behind_waits = false;           // of the op there
   std::size_t first = kEnd, last = 0;  // readers
 
   void serve(std::size_t from, std::size_t to) {

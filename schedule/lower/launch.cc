@@ -57,6 +57,9 @@ class Launches {
                 position_of(draft_, role_, draft_.name(bucket), after.op, step);
             return every_ ? std::min(there, backward_end) : there;
           },
+          [&](const LaunchBeforeOp&) -> std::size_t {
+            throw InputError(draft_.name(bucket) + ": gradients cannot be reduced in front of an op");
+          },
           [&](const LaunchAfterBackward&) { return backward_end; },
           [&](const LaunchInBatch& in_batch) { return batches.at(in_batch.batch); });
       previous = std::max({ready_[k], asked, allowed(bucket, step), previous});

@@ -198,6 +198,7 @@ class Messages {
           // Behind its first use it would come too late.
           message.launch_after = std::min(asked, message.wait_before - 1);
         },
+        [&](const LaunchBeforeOp&) { refuse(name, "in front of an op"); },
         [&](const LaunchAfterBackward&) { refuse(name, "after backward"); },
         [&](const LaunchInBatch&) { refuse(name, "in a batch"); });
   }

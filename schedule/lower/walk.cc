@@ -103,6 +103,10 @@ std::size_t Agenda::met_at(std::size_t position) const {
 
 // Parameters of the last step are gathered before the first op, by RoleWalk::begin.
 std::size_t Agenda::launch_of(const Travel& travel) const {
+  if (travel.behind_waits) {
+    const std::size_t op = travel.launch_after ? *travel.launch_after + 1 : 0;
+    return 8 * met_at(op) + static_cast<std::size_t>(Around::Waited);
+  }
   const std::size_t at = travel.launch_after.value_or(travel.what);
   const std::size_t met = met_at(at);
   const bool is_own = met < role_.ops.size() && role_.ops[met] == at;

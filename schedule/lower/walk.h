@@ -36,7 +36,7 @@ class Agenda {
  public:
   // A moment of the walk: around which of the role's ops, and where there. One op behind the last stands for the end of
   // the step.
-  enum class Around : std::uint8_t { Ahead, Wait, Op, Pack, Release, Behind };
+  enum class Around : std::uint8_t { Ahead, Wait, Waited, Op, Pack, Release, Behind };
   enum class Act : std::uint8_t { Wait, Pack, Release, Launch };
   struct Item {
     std::uint64_t when = 0;   // the op's place among the role's, then around
@@ -117,7 +117,7 @@ class RoleWalk {
   // How far it is.
   [[nodiscard]] std::size_t done() const { return next_op_ + next_item_; }
   static bool is_first(const Travel& travel) {
-    return travel.kind == Travel::Kind::Gather && !travel.launch_after;
+    return travel.kind == Travel::Kind::Gather && !travel.launch_after && !travel.behind_waits;
   }
 
  private:

@@ -133,6 +133,8 @@ struct Gathers {
   std::int32_t backward = kUsualPrefetch;
   GatherLimit limit = {};        // the most that is gathered at a time
   Choice reshard = Choice::Yes;  // between forward and backward
+  // Whether the host waits for one block, and copies it, before it asks for the next (Gloo); else streams do.
+  Choice host_waits = Choice::No;
   friend bool operator==(const Gathers&, const Gathers&) = default;
 };
 

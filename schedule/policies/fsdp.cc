@@ -280,6 +280,19 @@ class GatherPlacer {
                           : "limit=" + std::to_string(limit.buckets);
   }
 
+  // Behind the role's op before the place, or where the host waits, in front of its op there; nothing: at the start.
+  [[nodiscard]] std::optional<LaunchPoint> launch_of(const BlockStay& stay) const {
+    const auto is_own = [&](std::size_t op) { return program_.role_of(program_.ops[op]) == role_; };
+    std::size_t place = stay.launch;
+    if (gathers_.host_waits == Choice::Yes && place < stay.used.first) {
+      while (!is_own(place)) ++place;
+      return LaunchBeforeOp{program_.ops[place].id};
+    }
+    while (place > 0 && !is_own(place - 1)) --place;
+    if (place == 0) return std::nullopt;
+    return LaunchAfterOp{program_.ops[place - 1].id};
+  }
+
   void write_gathers() {
     for (const BlockStay& stay : stays_) {
       ParameterGather gather;
@@ -287,12 +300,7 @@ class GatherPlacer {
       gather.readers = stay.readers;
       gather.stream = CommStream{stream_};
       gather.max_ctas = max_ctas_;
-      // Behind the role's op before the place.
-      for (std::size_t place = stay.launch; place > 0; --place) {
-        if (program_.role_of(program_.ops[place - 1]) != role_) continue;
-        gather.launch = LaunchAfterOp{program_.ops[place - 1].id};
-        break;
-      }
+      if (const auto launch = launch_of(stay)) gather.launch = *launch;
       kept_ += stay.readers == GatherFor::ForwardAndBackward ? 1 : 0;
       result_.schedule.gathers.push_back(gather);
     }
@@ -450,7 +458,10 @@ Prefetch prefetch_of(const Program& program, const Schedule& schedule) {
         first.find({units.at(gather.bucket), backward ? Phase::Backward : Phase::Forward});
     if (use == first.end()) continue;
     const auto* after = std::get_if<LaunchAfterOp>(&gather.launch);
-    const std::size_t launch = after == nullptr ? 0 : position.at(after->op) + 1;
+    const auto* before = std::get_if<LaunchBeforeOp>(&gather.launch);
+    const std::size_t launch = after != nullptr    ? position.at(after->op) + 1
+                               : before != nullptr ? position.at(before->op)
+                                                   : 0;
     const std::size_t reader = use->second;
     const auto role = [&](std::size_t op) { return program.role_of(program.ops[op]); };
     std::set<std::size_t> between;  // blocks that one op reads first are wanted together
@@ -568,6 +579,14 @@ std::vector<PolicyOption> memory_options() {
            },
            [](const Decisions& decisions) {
              return std::string(to_string(gathers_of(decisions).reshard));
+           }},
+          {"host_waits", Decision::Gathers,
+           [](Decisions& decisions, const Typed& typed) {
+             decisions.gathers->host_waits = typed::word<Choice>(typed);
+           },
+           [](const Decisions& decisions) {
+             const bool waits = gathers_of(decisions).host_waits == Choice::Yes;
+             return std::string(waits ? to_string(Choice::Yes) : "");
            }}};
 }
 

@@ -297,6 +297,7 @@ std::optional<std::string> late_for_a_reader(const Program& program,
     const std::size_t launch = visit(
         bucket.launch, [&](const LaunchWhenReady&) { return ready(bucket); },
         [&](const LaunchAfterOp&) { return ready(bucket); },
+        [&](const LaunchBeforeOp&) { return ready(bucket); },
         [&](const LaunchAfterBackward&) { return program.ops.size(); },
         [&](const LaunchInBatch& in) { return batch_ready[in.batch]; });
     previous = std::max(previous, launch);

@@ -72,7 +72,7 @@ class Capture:
                              "--policy", policy, "-o", file + ".json", "--force")
 
     def predicted_us(self, setting):
-        policy = f"fsdp:mode=copy,{setting.options}"
+        policy = f"fsdp:mode=copy,host_waits=yes,{setting.options}"
         if not setting.beside:
             policy = f"fsdp:mode=copy,{BLOCKING}" + (",reshard=no" if "reshard=no" in setting.options else "")
         return self.plan(setting.groups, policy)["predicted"]["step_us"]

@@ -96,6 +96,8 @@ TEST(PlanJsonTest, EveryChoiceRoundTrips) {
   bucket.gradients = {TensorId{1}, TensorId{0}};  // the order within a bucket is kept
   bucket.collective = Collective::AllReduce;
   bucket.stream = CommStream{63};
+  bucket.launch = LaunchBeforeOp{OpId{1}};
+  EXPECT_EQ(parse_plan("plan.json", plan_to_json(plan)), plan);
   bucket.launch = LaunchWhenReady{};
   EXPECT_EQ(parse_plan("plan.json", plan_to_json(plan)), plan);
   plan.summary.predicted->lower_bound.reset();

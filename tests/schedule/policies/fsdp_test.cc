@@ -22,10 +22,12 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
+using ::testing::ThrowsMessage;
 
 Program three() { return training({8, 16, 24}, 4); }
 // Its second layer is frozen: block 0 is l2, block 1 is l0, and block 2 is l1, which has no bucket.
@@ -124,6 +126,35 @@ TEST(FsdpTest, WithoutReshardingEveryBlockStaysUntilItsBackward) {
   lowered("reshard=no");
 }
 
+// Of l1 behind the copies of l0, not beside them; of the first, which nothing is in front of, at once.
+TEST(FsdpTest, AHostThatWaitsAsksForTheNextBehindTheCopiesOfTheOneBefore) {
+  const std::string streams = words(lowered("mode=copy"));
+  const std::string host = words(lowered("mode=copy,host_waits=yes"));
+  const auto before_l0 = [](const std::string& all) {
+    return all.substr(0, all.find("0:l0.forward"));
+  };
+  EXPECT_THAT(before_l0(streams), ContainsRegex("all-gather4.*0:wait1 0:unpack"));
+  EXPECT_THAT(before_l0(host), ContainsRegex("0:wait1 0:unpack.*all-gather4"));
+  const Schedule schedule = fsdp("host_waits=yes");
+  const Program program = three();
+  const auto& second = std::get<LaunchBeforeOp>(schedule.gathers[1].launch);
+  EXPECT_EQ(program.op(second.op).name, "l0.forward");
+  EXPECT_EQ(prefetch_of(program, schedule).forward, 1);
+  EXPECT_EQ(prefetch_of(program, schedule).backward, 1);
+  EXPECT_EQ(schedule.policy, "fsdp:blocks=layer,forward=1,backward=1,host_waits=yes");
+  // Nothing is asked for ahead: each gather stands in front of its own reader.
+  EXPECT_EQ(words(lowered("prefetch=0,host_waits=yes")), words(lowered("prefetch=0")));
+}
+
+TEST(FsdpTest, OnlyGathersAreLaunchedInFrontOfAnOp) {
+  const Program program = three();
+  Schedule schedule = fsdp();
+  schedule.buckets[0].launch = LaunchBeforeOp{program.ops.back().id};
+  EXPECT_THAT([&] { lower(program, schedule); },
+              ThrowsMessage<InputError>(
+                  HasSubstr("bucket 0: gradients cannot be reduced in front of an op")));
+}
+
 TEST(FsdpTest, AGatherWaitsUntilTheLimitHolds) {
   // 32, 64 and 96 bytes. l2 beside l1 is 160 bytes.
   EXPECT_THAT(gathers("prefetch=2,memory=160B"),
@@ -164,7 +195,8 @@ TEST(FsdpTest, EveryOptionIsLegalInBothModesWithMicroStepsAndClipping) {
   for (const std::string mode : {"view", "copy"}) {
     for (const std::string options :
          {"prefetch=0", "prefetch=1", "prefetch=3", "reshard=no", "streams=2", "limit=1",
-          "memory=160B", "cap=97B", "k=2,prefetch=2", "k=3,sync=after,limit=2", "scale=optimizer",
+          "host_waits=yes", "host_waits=yes,prefetch=3", "host_waits=yes,reshard=no",
+          "memory=160B", "cap=97B", "k=2,prefetch=2", "k=2,host_waits=yes", "k=3,sync=after,limit=2", "scale=optimizer",
           "scale=loss-gradient", "scale=before-collective", "wait=end-of-backward",
           "batch=1,wait=before-next-batch"}) {
       SCOPED_TRACE(options + " " + mode);
