@@ -50,6 +50,7 @@ class AxolotlReader {
     t_.micro_key = kMicro;
     t_.steps_key = kSteps;
     t_.narrow_key = "bf16 and fp16";
+    set_accelerator_config(t_, options_);
     t_.micro = options_.degree(kMicro, 1);
     const std::int64_t all = options_.degree("batch_size", 0);
     t_.steps = options_.degree(kSteps, all > 0 ? std::max<std::int64_t>(1, all / t_.micro) : 1);

@@ -86,12 +86,10 @@ class Trainer {
       job.zero = jobs::Zero::Parameters;
       job.reshard = t_.sharding == Training::Sharding::Whole;
       if (t_.is_hybrid) job.layout.dp = t_.nodes;
-      if (t_.steps > 1)
-        job.assumed.push_back({.option = t_.steps_key,
-                               .value = std::to_string(t_.steps),
-                               .counted =
-                                   "gradients are counted as reduced after each micro-batch; "
-                                   "they are kept whole and reduced after the last"});
+      job.sync_each = t_.syncs_each || (t_.steps == 1 && !said_.says("gbs"));
+    } else if (t_.syncs_each && t_.steps > 1) {
+      t_.assume("accelerator_config.gradient_accumulation_kwargs.sync_each_batch", "true",
+                "gradients are counted as reduced after the last micro-batch alone");
     }
     if (t_.dp > 0) job.layout.dp = t_.dp;
     if (t_.dp_shard > 0) job.layout.dp_shard = t_.dp_shard;

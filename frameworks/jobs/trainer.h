@@ -60,7 +60,8 @@ struct Training {
   std::int64_t dp = 0, dp_shard = 0;  // 0: what the others leave
   jobs::ContextExchange exchange = jobs::ContextExchange::AllGather;
   Sharding sharding = Sharding::Whole;
-  bool is_hybrid = false;  // a replica a node
+  bool is_hybrid = false;   // a replica a node
+  bool syncs_each = false;  // every micro-batch reduces (sync_each_batch); else the last one alone
   std::int64_t bucket_bytes = 0;
 
   std::string deepspeed_file = {};  // begins messages
@@ -84,6 +85,8 @@ jobs::Job train(Training training, const Behind& said);
 // The model that `key` names: one of the hub (keys/hub_models.keys), or a path with a config.json. What was said behind goes before it.
 jobs::Model hub_model(Options& options, std::string_view key, const Behind& said);
 
+// accelerator_config of TrainingArguments. Throws InputError for batches that are divided over the ranks.
+void set_accelerator_config(Training& training, Options& options);
 // Batch, types, optimizer, recomputation and engine by the keys of TrainingArguments.
 void set_trainer(Training& training, Options& options);
 // What accelerate's configuration says of engine, ranks and types. Throws InputError for what it or we refuse.

@@ -90,20 +90,21 @@ void fsdp_of_trainer(Training& training, Options& options) {
   training.is_hybrid = strategy.starts_with("HYBRID");
 }
 
-// accelerator_config: a file, or JSON itself.
-void refuse_split_batches(Options& options) {
+}  // namespace
+
+// A file, or JSON itself.
+void set_accelerator_config(Training& training, Options& options) {
   const std::string key = "accelerator_config";
   const std::string text = options.text(key, "");
   const std::string path = text.empty() ? "" : file_named(text, options.file());
   if (text.starts_with('{')) options.add_section(key, flat_json(options.file(), text));
   if (!path.empty()) options.add_section(key, read_flat(path).options);
+  training.syncs_each = options.flag(key + ".gradient_accumulation_kwargs.sync_each_batch", false);
   if (!options.flag(key + ".split_batches", false)) return;
   throw InputError(options.file() + ": " + key +
                    ".split_batches: batches that are divided over the ranks are not read: say what "
                    "a rank gets as per_device_train_batch_size");
 }
-
-}  // namespace
 
 void Training::take_rest(const Options& options, const KeyTable& keys, const Behind& said) {
   Options::Rest rest = options.rest(keys, said.passes_unknown);
@@ -227,7 +228,7 @@ void set_trainer(Training& training, Options& options) {
   training.micro_key = "per_device_train_batch_size";
   training.steps_key = "gradient_accumulation_steps";
   training.narrow_key = "bf16 and fp16";
-  refuse_split_batches(options);
+  set_accelerator_config(training, options);
   training.micro = options.degree(training.micro_key, 8);
   training.steps = options.degree(training.steps_key, 1);
   const bool is_bf16 = options.flag("bf16", false);

@@ -79,8 +79,8 @@ def recompute(blocks):
 
 
 def begin_micro_batch(model, index):
-    """Before forward of micro-batch 0, 1, ...: gradients are reduced in the last one."""
-    model.set_requires_gradient_sync(index == MICRO_BATCHES - 1)
+    """Before forward of micro-batch 0, 1, ...: gradients are reduced in the last one, or in each."""
+    model.set_requires_gradient_sync(SYNC_EACH or index == MICRO_BATCHES - 1)
 )py";
 
 std::string torch_name(DType type) {
@@ -115,6 +115,8 @@ JobWords write_fsdp2(const Job& job) {
       number("PREFETCH", std::max<std::int64_t>(1, job.prefetch)) + "  # layers ahead\n" +
       number("RECOMPUTED_LAYERS", is_full ? layers : 0) + "  # of each virtual stage\n" +
       number("MICRO_BATCHES", job.micro_batches()) + "\n" +
+      "SYNC_EACH = " + (job.sync_each ? "True" : "False") +
+      "  # or whole gradients stay until the last\n" +
       "TIED = " + (job.model.tied ? "True" : "False") + "  # embedding and head are one weight\n";
   words.body += kFsdp2Functions;
   words.notes.emplace_back("the optimizer is the program's own, and is made after shard()");
@@ -170,7 +172,6 @@ JobWriter fsdp2_writer() {
                      {"bucket", "FSDP2 reduces layer by layer"},
                      {"scaling", "narrow products are the model's code"},
                      {"prefetch", "FSDP2 gathers the next layer by itself"},
-                     {"sync_each", "set_requires_gradient_sync is the training loop's"},
                      {"grads", "gradients are kept in the type in which the model is made"},
                      {"master", "parameters are held in one type, without a copy"}},
           .write = write_fsdp2,

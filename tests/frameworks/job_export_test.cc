@@ -433,12 +433,19 @@ TEST_F(JobExportTest, TargetsAreThoseThatCanRunItBestFirst) {
   EXPECT_THAT(targets_of("vit_b16:dp=4,pp=2"), IsEmpty());
 }
 
+TEST_F(JobExportTest, Fsdp2sFileReducesInEachMicroBatchOrInTheLast) {
+  const std::string job = "llama3_8b:dp_shard=8,gbs=32";
+  EXPECT_THAT(written("fsdp2", job).text, HasSubstr("\nSYNC_EACH = True "));
+  EXPECT_THAT(written("fsdp2", job + ",sync_each=no").text, HasSubstr("\nSYNC_EACH = False "));
+  EXPECT_THAT(given_up("fsdp2", job + ",sync_each=no"), IsEmpty());
+}
+
 // Hybrid shards of eight layers ahead of each other, on models of four layers (tests/frameworks/check_fsdp2_job.py).
 TEST_F(JobExportTest, Fsdp2sFileShardsAModelOfEitherNames) {
   const std::string path =
       file("job_fsdp2.py", written("fsdp2",
                                    "llama3_8b:dp=2,dp_shard=4,cp=2,tp=2,seq=8192,gbs=32,prefetch=2,"
-                                   "recompute=full,recompute_layers=3,reduce=bf16")
+                                   "recompute=full,recompute_layers=3,reduce=bf16,sync_each=no")
                                .text);
   const dovetail::testing::Ended ended = dovetail::testing::run_command(
       "python3 " DOVETAIL_SOURCE_DIR "/tests/frameworks/check_fsdp2_job.py " + path);

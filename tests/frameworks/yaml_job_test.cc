@@ -533,6 +533,29 @@ TEST_F(YamlJobTest, BatchesThatAreDividedOverRanksAreRefused) {
       HasSubstr("accelerator_config.split_batches"));
 }
 
+// accelerate's no_sync, which is FSDP2's set_requires_gradient_sync(False).
+TEST_F(YamlJobTest, MicroBatchesOfFsdpAreReducedInTheLastUnlessEachIsAskedFor) {
+  const std::string each = R"({"gradient_accumulation_kwargs": {"sync_each_batch": true}})";
+  const std::string four = "--bf16 --gradient_accumulation_steps 4";
+  const std::string sharded = std::string(kTrainer) + four + " --fsdp full_shard";
+  EXPECT_THAT(line(sharded), HasSubstr("sync_each=no"));
+  EXPECT_THAT(assumed(sharded), Not(Contains(HasSubstr("micro-batch"))));
+  EXPECT_THAT(line(sharded + " --accelerator_config '" + each + "'"), Not(HasSubstr("sync_each")));
+  EXPECT_THAT(line(std::string(kTrainer) + "--bf16 --fsdp full_shard"),
+              Not(HasSubstr("sync_each")));
+  const std::string replicated = std::string(kTrainer) + four;
+  EXPECT_THAT(assumed(replicated), Not(Contains(HasSubstr("micro-batch"))));
+  EXPECT_THAT(assumed(replicated + " --accelerator_config '" + each + "'"),
+              Contains(HasSubstr("sync_each_batch true: gradients are counted as reduced after the "
+                                 "last micro-batch alone")));
+  const std::string factory = std::string(kFactory) + "gradient_accumulation_steps: 4\n";
+  EXPECT_THAT(assumed(file("x.yaml", factory + "accelerator_config:\n"
+                                               "  gradient_accumulation_kwargs:\n"
+                                               "    sync_each_batch: true\n") +
+                      ":world=8"),
+              Contains(HasSubstr("sync_each_batch true")));
+}
+
 TEST_F(YamlJobTest, RedirectionsAndWordsThatNobodyGivesAreNoValues) {
   const std::string command = std::string(kTrainer) + "--bf16 --gradient_accumulation_steps 4";
   const std::string job = line(command);

@@ -12,6 +12,7 @@ RESHARD_AFTER_FORWARD = False
 PREFETCH = 1  # layers ahead
 RECOMPUTED_LAYERS = 32  # of each virtual stage
 MICRO_BATCHES = 4
+SYNC_EACH = True  # or whole gradients stay until the last
 TIED = False  # embedding and head are one weight
 
 
@@ -66,5 +67,5 @@ def recompute(blocks):
 
 
 def begin_micro_batch(model, index):
-    """Before forward of micro-batch 0, 1, ...: gradients are reduced in the last one."""
-    model.set_requires_gradient_sync(index == MICRO_BATCHES - 1)
+    """Before forward of micro-batch 0, 1, ...: gradients are reduced in the last one, or in each."""
+    model.set_requires_gradient_sync(SYNC_EACH or index == MICRO_BATCHES - 1)
