@@ -31,7 +31,9 @@ def shard(model, **options):
     from torch.distributed.fsdp import fully_shard
 
     options.setdefault("reshard_after_forward", RESHARD_AFTER_FORWARD)
-    modules = dict(model.named_modules())  # of a pipeline: those of one stage
+    modules = {}  # of a pipeline: those of one stage
+    for name, module in model.named_modules():
+        modules.setdefault(".".join(part for part in name.split(".") if part != "_orig_mod"), module)
     listed = [[modules[name] for name in names if name and (STAGES == 1 or name in modules)] for names in GROUPS]
     listed = [group for group in listed if group]
     for i, group in enumerate(listed):

@@ -1,7 +1,7 @@
-# Sourced by the findings about PyTorch, which have made the folder $work: installs it there, and runs two ranks of a program.
+# Sourced by the findings about PyTorch, which have made the folder $work: installs it there, and runs ranks of a program.
 #
 #   install torch==2.15.0 numpy==2.4.6    pip's, in a virtual environment
-#   two_ranks program.py                  what both print; a rank that fails ends the script
+#   ranks 4 program.py                    what all print (two_ranks: of two); a rank that fails ends the script
 #   expect <<'SEEN'                       the lines that $work/seen must hold
 #
 # DOVETAIL_FINDINGS=DIR keeps the installation in DIR for the next script.
@@ -17,18 +17,20 @@ install() {
   fi
 }
 
-two_ranks() {
-  local ranks=() meeting
+ranks() {
+  local count=$1 ranks=() meeting rank
+  shift
   meeting=$(mktemp -u "$work/meeting-XXXXXX")
-  for rank in 0 1; do
+  for ((rank = 0; rank < count; ++rank)); do
     RANK=$rank MEETING=file://$meeting OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo \
       timeout 120 "$venv/bin/python" -W ignore "$@" 2>"$work/rank$rank.err" &
     ranks+=($!)
   done
-  for rank in 0 1; do
+  for ((rank = 0; rank < count; ++rank)); do
     wait "${ranks[rank]}" || { cat "$work/rank$rank.err" >&2; exit 1; }
   done
 }
+two_ranks() { ranks 2 "$@"; }
 
 # The lines that were seen, or the difference.
 expect() {

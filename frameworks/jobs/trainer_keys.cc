@@ -127,12 +127,14 @@ void set_fsdp(Training& training, Options& options, const std::string& front) {
                                                           {"HYBRID_SHARD_ZERO2", "5"},
                                                           {"5", "5"}});
   training.recomputes |= options.flag(front + "activation_checkpointing", false);
-  const std::string frees = options.text(front + "reshard_after_forward", "true");
   const std::string ahead = options.text(front + "backward_prefetch", "NO_PREFETCH");
+  const std::string kept = front + "reshard_after_forward";
   if (version == 2) {
-    training.sharding = is_one_of(frees, "false|no|0") ? Sharding::NoReshard : Sharding::Whole;
+    const bool frees = options.flag(kept, true);
+    training.sharding = frees ? Sharding::Whole : Sharding::NoReshard;
     return;
   }
+  static_cast<void>(options.text(kept, ""));
   training.sharding = strategy == "3"                      ? Sharding::None
                       : strategy == "2" || strategy == "5" ? Sharding::NoReshard
                                                            : Sharding::Whole;

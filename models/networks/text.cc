@@ -14,6 +14,7 @@
 #include "base/json_reader.h"
 #include "base/units.h"
 #include "models/networks/hugging_face.h"
+#include "schedule/policies/fsdp.h"
 
 namespace dovetail::jobs {
 namespace {
@@ -94,6 +95,18 @@ Key imbalance_key() {
             if (text.ends_with('.')) text.pop_back();
             return text;
           }};
+}
+
+Key reshard_key() {
+  Key key = flag(
+      "reshard", [](auto& job) -> auto& { return job.reshard; });
+  key.set = [set = key.set](Job& job, const Given& given) {
+    if (!given.value.empty() && given.value.find_first_not_of("0123456789") == std::string::npos) {
+      throw InputError(given.where + ": reshard: " + std::string(schedule::kReshardOverSome));
+    }
+    set(job, given);
+  };
+  return key;
 }
 
 Key bucket_key() {
@@ -234,7 +247,7 @@ const std::vector<Key>& keys() {
       whole("lora", DOVETAIL_FIELD(lora)),
       word("lora_on", DOVETAIL_FIELD(lora_on)),
       word("zero", DOVETAIL_FIELD(zero)),
-      flag("reshard", DOVETAIL_FIELD(reshard)),
+      reshard_key(),
       whole("prefetch", DOVETAIL_FIELD(prefetch)),
       bucket_key(),
       flag("overlap_grads", DOVETAIL_FIELD(overlap_gradients)),

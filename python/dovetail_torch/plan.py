@@ -107,6 +107,14 @@ def own_name(name):
     return name.replace("_orig_mod.", "")
 
 
+def modules_of(model):
+    """{name in the model: module}, of a compiled module what torch.compile made of it."""
+    modules = {}
+    for name, module in model.named_modules():
+        modules.setdefault(".".join(part for part in name.split(".") if part != "_orig_mod"), module)
+    return modules
+
+
 def read_plan(plan):
     """A Plan from a path, from the text's parsed object, or a Plan as it is. Raises PlanError."""
     if isinstance(plan, Plan):

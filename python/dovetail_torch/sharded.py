@@ -32,9 +32,10 @@ import time
 import torch
 import torch.distributed as dist
 
-from dovetail_torch.capture import (ALL_GATHER, REDUCE_SCATTER, _barrier, _collective_table, _conditions, _HostClock, _median, _quantile,
-                                    _read_processors, _slowdown, _verdict, _write, line_residual)
+from dovetail_torch.capture import (ALL_GATHER, REDUCE_SCATTER, _barrier, _collective_table, _conditions, _HostClock, _median,
+                                    _quantile, _read_processors, _slowdown, _verdict, _write, line_residual)
 from dovetail_torch.describe import DTYPES
+from dovetail_torch.plan import modules_of, own_name
 
 
 def layer_of(parameter):
@@ -46,10 +47,14 @@ def layer_of(parameter):
     return ".".join(words[:-1])
 
 
+def parameters_of(model):
+    return {own_name(name): parameter for name, parameter in model.named_parameters()}
+
+
 def layers_of(model):
     """{name of a module: [names of its parameters]} in the order of definition."""
     layers = {}
-    for name, parameter in model.named_parameters():
+    for name, parameter in parameters_of(model).items():
         if not parameter.requires_grad:
             raise ValueError(f"{name} is frozen: capture_sharded takes models of which all parameters are trained")
         if not layer_of(name):
@@ -180,7 +185,7 @@ class _ShardedSteps:
         from torch.distributed.fsdp import fully_shard
 
         mesh = DeviceMesh.from_group(group or dist.group.WORLD, device.type)
-        self.seen, self.works, self.meets, modules = [], [], _Meets.WAITING, dict(model.named_modules())
+        self.seen, self.works, self.meets, modules = [], [], _Meets.WAITING, modules_of(model)
         units = [modules[name] for name in layers]
         for unit in [units] if in_one else units:
             fully_shard(unit, mesh=mesh)
@@ -405,7 +410,7 @@ def capture_sharded(model, forward, make_optimizer, *, path=None, cluster=None, 
     make_optimizer(parameters)   the optimizer of the copy; an update's time is that of sharded parameters
 
     Collective: call it on every rank, before the model is sharded. Returns (program, cluster)."""
-    layers, parameters = layers_of(model), dict(model.named_parameters())
+    layers, parameters = layers_of(model), parameters_of(model)
     device = next(iter(parameters.values())).device
     if device.type != "cpu":
         raise ValueError(f"capture_sharded measures on the CPU, not on {device.type}")

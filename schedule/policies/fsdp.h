@@ -24,6 +24,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "schedule/id_table.h"
@@ -31,6 +32,13 @@
 #include "schedule/policies/policies.h"
 
 namespace dovetail::schedule {
+
+// Why reshard= is no number of ranks.
+inline constexpr std::string_view kReshardOverSome =
+    "expected yes or no: that N ranks keep a block among them until backward (FSDP2's "
+    "reshard_after_forward=N) is not planned. Such a "
+    "step takes no longer than with yes and no less than with no; a rank keeps 1/N of each block "
+    "between";
 
 // The parameter that is updated with each gradient: the i-th that the update writes; -1: none.
 IdTable<TensorId, TensorId> parameters_of(const Program& program);

@@ -27,7 +27,7 @@ import tempfile
 
 RANKS, WIDTH, LAYERS, WORDS = 4, 32, 4, 64
 SETTINGS = {
-    "hybrid": "dp=2,dp_shard=2,gbs=16,prefetch=2,recompute=full,recompute_layers=2",
+    "hybrid": "dp=2,dp_shard=2,gbs=16,prefetch=2,recompute=full,recompute_layers=2,sync_each=no",
     "sharded": "dp_shard=4,gbs=8,reshard=no",
 }
 CONFIG = {"model_type": "llama", "num_hidden_layers": LAYERS, "hidden_size": WIDTH, "intermediate_size": 2 * WIDTH,
@@ -133,7 +133,7 @@ def load(path):
     return module
 
 
-def worst_difference(shard, make, micro_batches, rank):
+def worst_difference(shard, make, job, rank):
     """Of the gradients of two steps, each after the other, against those of the whole model."""
     import torch
 
@@ -143,21 +143,31 @@ def worst_difference(shard, make, micro_batches, rank):
     torch.manual_seed(0)
     whole = make()
     model = shard(copy.deepcopy(whole))
-    tokens = torch.randint(0, WORDS, (2, RANKS, micro_batches, 1, 16), generator=torch.Generator().manual_seed(1))
+    tokens = torch.randint(0, WORDS, (2, RANKS, job.MICRO_BATCHES, 1, 16), generator=torch.Generator().manual_seed(1))
     worst = 0.0
     for step in tokens:
         model.zero_grad()
         whole.zero_grad()
         for index, mine in enumerate(step[rank]):
-            model.set_requires_gradient_sync(index == micro_batches - 1)
+            job.begin_micro_batch(model, index)
             loss(model, mine).backward()
         for one in step.flatten(0, 1):
             (loss(whole, one) / RANKS).backward()
-        found = {name.replace("_checkpoint_wrapped_module.", ""): p.grad.full_tensor() for name, p in model.named_parameters()}
+        found = {name.replace("_checkpoint_wrapped_module.", "").replace("_orig_mod.", ""): p.grad.full_tensor() for name, p in model.named_parameters()}
         for name, parameter in whole.named_parameters():
             worst = max(worst, float((found.pop(name) - parameter.grad).norm() / parameter.grad.norm()))
         assert not found, found.keys()
     return worst
+
+
+def compiled(model):
+    """Layer by layer, each in a module of torch.compile's own."""
+    import torch
+
+    layers = model.layers if hasattr(model, "layers") else model.model.layers
+    for name, layer in list(layers.named_children()):
+        setattr(layers, name, torch.compile(layer, backend="aot_eager"))
+    return model
 
 
 def run_rank(rank):
@@ -175,8 +185,10 @@ def run_rank(rank):
         of_plan = mesh["dp_replicate", "fsdp"] if job.MESH["dp_replicate"] > 1 else mesh["fsdp"]
         for words, make, shard in (("export --job --to fsdp2", torchtitan, lambda model: job.shard(model, mesh)),
                                    ("export --job --to fsdp2", hugging_face, lambda model: job.shard(model, mesh)),
-                                   ("export PLAN --to fsdp", hugging_face, lambda model: plan.shard(model, mesh=of_plan))):
-            worst = worst_difference(shard, make, job.MICRO_BATCHES, rank)
+                                   ("export PLAN --to fsdp", hugging_face, lambda model: plan.shard(model, mesh=of_plan)),
+                                   ("compiled, job", torchtitan, lambda model: job.shard(compiled(model), mesh)),
+                                   ("compiled, plan", hugging_face, lambda model: plan.shard(compiled(model), mesh=of_plan))):
+            worst = worst_difference(shard, make, job, rank)
             count += 1
             failed += worst > 1e-5
             if rank == 0:

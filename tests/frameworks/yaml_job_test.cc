@@ -208,6 +208,8 @@ TEST_F(YamlJobTest, EveryKeyThatIsNotUnderstoodIsSaid) {
       {"fp16: true", "bf16 and fp16: expected one of them"},
       {"fsdp: [full_shard, offload]", "moving parameters to the host is not modelled"},
       {"fsdp: full_chard", "fsdp: expected full_shard"},
+      {"fsdp: full_shard\nfsdp_config: {version: 2, reshard_after_forward: 2}",
+       "fsdp_config.reshard_after_forward: expected true or false, found \"2\""},
       {"tensor_model_parallel_size: 2", "of Megatron-Bridge or mcore_adapter"},
       {"gradient_accumulation_steps: two", "expected a whole number"}};
   for (const Key& key : refused) {

@@ -33,7 +33,9 @@ def shard(model, mesh):
             raise ValueError(f"{name} is {parameter.dtype}: make the model in {HELD_DTYPE}")
     policy = MixedPrecisionPolicy(param_dtype=getattr(torch, PARAM_DTYPE), reduce_dtype=getattr(torch, REDUCE_DTYPE))
     options = {"mesh": mesh["dp_replicate", "fsdp"] if MESH["dp_replicate"] > 1 else mesh["fsdp"], "mp_policy": policy}
-    modules = dict(model.named_modules())
+    modules = {}
+    for name, module in model.named_modules():
+        modules.setdefault(".".join(part for part in name.split(".") if part != "_orig_mod"), module)
     blocks = next((modules[name] for name in ("layers", "model.layers") if name in modules), None)
     if blocks is None:
         raise ValueError("the model has neither layers nor model.layers")

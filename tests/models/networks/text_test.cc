@@ -123,6 +123,8 @@ TEST(JobTextTest, RefusalsNameTheOption) {
   expect("llama3_8b:quantum=yes", "unknown option \"quantum\"; known: dp, dp_shard, tp,");
   expect("llama3_8b:tp=3", "tp=3 does not divide heads=32");
   expect("llama3_8b:tp=two", "tp: expected a whole number, found \"two\"");
+  expect("llama3_8b:dp_shard=8,reshard=2",
+         "reshard: " + std::string(dovetail::schedule::kReshardOverSome));
   expect("llama3_8b:tp=2,tp=4", "tp is given twice");
   expect("llama3_8b:dp=2,mbs=2,gbs=6", "does not divide gbs=6");
   expect("llama3_8b:ep=2,dp=2", "has no experts");

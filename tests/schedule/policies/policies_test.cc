@@ -180,6 +180,9 @@ TEST(PoliciesTest, ABadSpecIsRefusedWithWhatWasExpected) {
   EXPECT_THAT(refusal("per-tensor:threshold=1MiB"), HasSubstr("it is an option of threshold"));
   EXPECT_THAT(refusal("exact:mode=both"), HasSubstr("view or copy"));
   EXPECT_THAT(refusal("exact:"), HasSubstr("expected options"));
+  EXPECT_THAT(refusal("fsdp:reshard=2"),
+              HasSubstr("option reshard: expected yes or no: that N ranks keep a block"));
+  EXPECT_THAT(refusal("fsdp:reshard=some"), HasSubstr("yes or no, found \"some\""));
 }
 
 TEST(PoliciesTest, OptionsThatContradictEachOtherAreRefusedInWords) {
