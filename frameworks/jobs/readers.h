@@ -55,6 +55,9 @@ void take_rest(jobs::Job& job, const Options& options, const KeyTable& keys, con
 // The known model of that shape under its own name (models/networks/model.h), or this one.
 jobs::Model recognised(jobs::Model model);
 
+// Which collectives PyTorch's asynchronous tensor parallelism leaves alone (2.15, findings/inductor_async_tp.sh).
+std::string left_alone_by_async_tp(const jobs::Batch& batch);
+
 // [model], [parallelism], [training], ... of torchtitan 0.2.2, the last version that is configured by TOML.
 jobs::Job read_torchtitan(Options& options, const Behind& said);
 // The arguments of Megatron-LM (Megatron-Core 0.20), or a script that contains them.

@@ -79,6 +79,17 @@ std::vector<std::int64_t> layers_of_parts(std::string_view text) {
   return layers;
 }
 
+}  // namespace
+
+std::string left_alone_by_async_tp(const jobs::Batch& batch) {
+  return "PyTorch 2.15 joins them with the products that they feed or follow, but " +
+         std::string(batch.micro == 1
+                         ? "of one sample a micro-batch no gather and nothing of backward"
+                         : "for the reduce-scatters of backward");
+}
+
+namespace {
+
 class TitanReader {
  public:
   TitanReader(Options& options, const Behind& said)
@@ -90,6 +101,10 @@ class TitanReader {
     static_cast<void>(options_.has(kTitanModel));  // also where another model was said
     layout();
     batch();
+    if (job_.async_tp)
+      assume(job_, kTitanAsync, "true",
+             "collectives are counted beside products that do not need them; " +
+                 left_alone_by_async_tp(job_.batch));
     precision();
     recompute();
     take_rest(job_, options_, KeyTable::torchtitan(), said_);

@@ -125,9 +125,12 @@ JobWords write_fsdp2(const Job& job) {
   if (l.tp > 1)
     words.notes.emplace_back("cut the model along mesh[\"tp\"] first (parallelize_module)");
   if (job.async_tp) {
-    words.notes.emplace_back(
+    words.notes.push_back(
         "async_tp=yes is the program's own: torch.compile, symmetric memory for the group of "
-        "mesh[\"tp\"], torch._inductor.config._micro_pipeline_tp = True; the step counts on it");
+        "mesh[\"tp\"], torch._inductor.config._micro_pipeline_tp = True; the step counts on "
+        "collectives beside "
+        "products that do not need them; " +
+        left_alone_by_async_tp(job.batch));
   }
   if (l.pp > 1)
     words.notes.emplace_back("cut it into stages first; shard() takes one stage after the other");

@@ -72,10 +72,13 @@ class TitanWriter {
     batch();
     precision();
     recompute();
-    return {.body = toml_.text(),
-            .behind = imbalance_of(job_),
-            .notes = {"tokenizer, data set, learning rate and steps are torchtitan's own: set "
-                      "model.hf_assets_path, training.dataset, optimizer.lr, training.steps"}};
+    JobWords words{.body = toml_.text(),
+                   .behind = imbalance_of(job_),
+                   .notes = {"tokenizer, data set, learning rate and steps are torchtitan's own: "
+                             "set model.hf_assets_path, training.dataset, optimizer.lr, "
+                             "training.steps"}};
+    if (job_.async_tp) words.notes.push_back("async_tp=yes: " + left_alone_by_async_tp(job_.batch));
+    return words;
   }
 
  private:

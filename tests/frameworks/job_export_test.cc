@@ -440,6 +440,15 @@ TEST_F(JobExportTest, Fsdp2sFileReducesInEachMicroBatchOrInTheLast) {
   EXPECT_THAT(given_up("fsdp2", job + ",sync_each=no"), IsEmpty());
 }
 
+TEST_F(JobExportTest, WhatPyTorchLeavesOfAsyncTensorParallelismIsANote) {
+  for (const char* target : {"torchtitan", "fsdp2"}) {
+    const JobExport one = written(target, "llama3_8b:dp_shard=4,tp=2,gbs=4,async_tp=yes");
+    EXPECT_THAT(one.notes, Contains(HasSubstr("one sample a micro-batch no gather"))) << target;
+    const JobExport two = written(target, "llama3_8b:dp_shard=4,tp=2,mbs=2,gbs=8,async_tp=yes");
+    EXPECT_THAT(two.notes, Contains(HasSubstr("the reduce-scatters of backward"))) << target;
+  }
+}
+
 // Hybrid shards of eight layers ahead of each other, on models of four layers (tests/frameworks/check_fsdp2_job.py).
 TEST_F(JobExportTest, Fsdp2sFileShardsAModelOfEitherNames) {
   const std::string path =

@@ -214,8 +214,12 @@ TEST_F(JobSourceTest, TorchtitansOwnFilesSayWhatTheirSourceDoes) {
   EXPECT_EQ(large.kernels, jobs::Kernels::Fused);
   EXPECT_EQ(large.batch.global, 32);
   EXPECT_THAT(assumed_of(large),
-              ElementsAre(StartsWith("quantize.linear.float8.enable_fsdp_float8_all_gather true: "
+              ElementsAre(EndsWith("but for the reduce-scatters of backward"),
+                          StartsWith("quantize.linear.float8.enable_fsdp_float8_all_gather true: "
                                      "parameters are gathered in the element type of compute")));
+  EXPECT_THAT(assumed_of(load_job(data("torchtitan_llama3_405b.toml") + ":world=128,mbs=1")),
+              Contains(AllOf(StartsWith("parallelism.enable_async_tensor_parallel true: "),
+                             EndsWith("no gather and nothing of backward"))));
 }
 
 TEST_F(JobSourceTest, ATorchtitanPipelineCutsTheLocalBatchAndKeepsParameters) {
