@@ -26,6 +26,22 @@ namespace {
 
 constexpr std::string_view kFsdpApply = R"py(
 
+def joined(names, modules):
+    """The module around all of them where it has no other parameters: it is compiled in one, which hooks within it break."""
+    from os.path import commonprefix
+
+    path, group = commonprefix([name.split(".") for name in names]), [modules[name] for name in names]
+    around = modules.get(".".join(path))
+    if len(group) == 1 or not path or around is None:
+        return group
+    import torch
+
+    if getattr(around.forward, "__func__", None) is torch.nn.Module.forward:
+        return group  # a list of modules, which nobody calls
+    held = {id(parameter) for module in group for parameter in module.parameters()}
+    return [around] if held == {id(parameter) for parameter in around.parameters()} else group
+
+
 def shard(model, **options):
     """fully_shard(model) with the groups of the plan; options as fully_shard takes them (mesh=, ...)."""
     from torch.distributed.fsdp import fully_shard
@@ -34,8 +50,12 @@ def shard(model, **options):
     modules = {}  # of a pipeline: those of one stage
     for name, module in model.named_modules():
         modules.setdefault(".".join(part for part in name.split(".") if part != "_orig_mod"), module)
-    listed = [[modules[name] for name in names if name and (STAGES == 1 or name in modules)] for names in GROUPS]
-    listed = [group for group in listed if group]
+    listed, begins = [], {}
+    for names in GROUPS:
+        names = [name for name in names if name and (STAGES == 1 or name in modules)]
+        if names:
+            listed.append(joined(names, modules))
+            begins[names[0]] = listed[-1][0]
     for i, group in enumerate(listed):
         fully_shard(group, **(dict(options, reshard_after_forward=False) if KEEP_LAST and i == 0 else options))
     fully_shard(model, **options)  # what lies in no module of a list
@@ -48,8 +68,8 @@ def shard(model, **options):
         if preceding:
             here.set_modules_to_backward_prefetch(preceding[::-1])
     for name in FORWARD_ONLY:
-        if name in modules:
-            modules[name].set_unshard_in_backward(False)
+        if name in begins:
+            begins[name].set_unshard_in_backward(False)
     if hasattr(model, "set_reduce_scatter_max_input_buffers"):
         model.set_reduce_scatter_max_input_buffers(len(GROUPS))
     return model
