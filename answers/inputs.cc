@@ -233,9 +233,8 @@ models::Cluster load_cluster(const std::string& name, const std::string& data_di
 
 void require_shapes(const models::WhatIf& what_if, const schedule::Program& program) {
   if (what_if.gpu.empty()) return;
-  const auto timed = std::ranges::find_if(program.ops, [](const schedule::Op& op) {
-    return std::holds_alternative<schedule::TimedWork>(op.work);
-  });
+  const auto timed = std::ranges::find_if(
+      program.ops, [](const schedule::Op& op) { return schedule::is_timed(op.work); });
   if (timed == program.ops.end()) return;
   throw InputError("--what-if gpu: op \"" + timed->name +
                    "\" is a measured time, which says nothing of another GPU; compute=1.3x "

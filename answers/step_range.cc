@@ -56,9 +56,7 @@ double percent_more(double ratio) { return (ratio - 1) * 100; }
 
 const PublicError* public_error(const models::Cluster& cluster, const schedule::Program& program) {
   if (!is_uncalibrated(cluster)) return nullptr;
-  const auto is_timed = [](const schedule::Op& op) {
-    return std::holds_alternative<schedule::TimedWork>(op.work);
-  };
+  const auto is_timed = [](const schedule::Op& op) { return schedule::is_timed(op.work); };
   const auto is_measured = [&](const schedule::Op& op) {
     return cluster.compute->has_measured(op);
   };

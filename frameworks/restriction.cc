@@ -170,13 +170,25 @@ void keep_parameters_whole(Restriction& left, const std::string& framework,
                [instead](Schedule& schedule) { shard(schedule, instead); });
 }
 
+namespace {
+
+// Those that the program starts itself stay as they are.
+void leave_own_collectives(const Program& program, Schedule& schedule) {
+  std::erase_if(schedule.collectives, [&](const schedule::OpPlacement& placed) {
+    const auto* work = std::get_if<schedule::CollectiveWork>(&program.op(placed.op).work);
+    return work == nullptr || !work->asynchronous;
+  });
+}
+
+}  // namespace
+
 void give_up_the_usual(Restriction& left, const std::string& framework, Reduces reduces) {
   left.give_up(framework + " does not cut a gradient over buckets",
                [&](Schedule& schedule) { keep_gradients_whole(left.program(), schedule); });
   left.give_up(framework + " launches a bucket as soon as it is ready", launch_when_ready);
   left.give_up(framework + " has one stream of communication", use_one_stream);
   left.give_up("collectives of the program beside compute: the model's own code calls them",
-               [](Schedule& schedule) { schedule.collectives.clear(); });
+               [&](Schedule& schedule) { leave_own_collectives(left.program(), schedule); });
   left.give_up("thread blocks per bucket (NCCL's tuner can set them by size: --to nccl-tuner)",
                drop_ctas);
   left.give_up("padding and alignment of buckets", drop_padding);

@@ -81,6 +81,12 @@ std::int64_t Tensor::numel() const {
 
 Bytes Tensor::bytes() const { return element_size(dtype) * numel(); }
 
+bool is_timed(const Work& work) {
+  const auto* timed = std::get_if<TimedWork>(&work);
+  return timed != nullptr &&
+         std::ranges::any_of(timed->by_rank, [](Duration time) { return time > Duration{}; });
+}
+
 Bytes adding(const GemmWork& gemm, DType dtype) {
   if (gemm.adds == 0) return Bytes(0);
   const std::int64_t more = 2 * gemm.adds - element_size(dtype).count();

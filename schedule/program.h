@@ -230,6 +230,8 @@ struct CollectiveWork {
   // Of an all-to-all of rows that each go to so many experts, `bytes` with a row for each: to a rank, and over the network to
   // a node, goes one of them (DeepEP). 1: every row by itself.
   std::int64_t copies = 1;
+  // Its program starts it where it stands and waits for it before the first use of what it brings (XLA's -start and -done).
+  bool asynchronous = false;
   friend bool operator==(const CollectiveWork&, const CollectiveWork&) = default;
 };
 
@@ -244,6 +246,9 @@ struct KernelsWork {
 using Work = std::variant<GemmWork, MemoryWork, TimedWork, CollectiveWork, KernelsWork>;
 // How many kernels a host launches for it.
 std::int64_t launches(const Work& work);
+
+// Whether somebody measured its time: a wait, timed work that takes none, is nobody's.
+bool is_timed(const Work& work);
 
 // Bytes that its sum moves beside those of a product that has a result of this type.
 Bytes adding(const GemmWork& gemm, DType dtype);

@@ -161,7 +161,10 @@ constexpr auto kCollectiveFields = fields<CollectiveWork>(
              "index of the sender within the group; absent: 0"),
     optional("copies", &CollectiveWork::copies, as_integer(1, std::int64_t{1} << 20),
              "of an all-to-all: how often each of its rows stands among message_bytes, of which "
-             "one goes to a rank, and to a node; absent: 1"));
+             "one goes to a rank, and to a node; absent: 1"),
+    optional("asynchronous", &CollectiveWork::asynchronous, as_bool(),
+             "started where it stands and waited for before the first use of what it brings; "
+             "absent: it is waited for where it stands"));
 
 constexpr auto kWork =
     tagged("kind", kGemmChoice, kMemoryChoice,

@@ -60,8 +60,13 @@ class Apart {
     std::size_t count = 0;
     for (HloStep& step : flow_.steps) count += step.collective && take(step) ? 1 : 0;
     std::vector<HloStep> kept;
+    std::vector<std::size_t> awaited;
     for (std::size_t i = 0; i < flow_.steps.size(); ++i) {
-      if (!gone_.contains(i)) kept.push_back(std::move(flow_.steps[i]));
+      HloStep& step = flow_.steps[i];
+      awaited.insert(awaited.end(), step.awaits.begin(), step.awaits.end());
+      if (gone_.contains(i)) continue;
+      step.awaits = std::exchange(awaited, {});
+      kept.push_back(std::move(step));
     }
     flow_.steps = std::move(kept);
     return count;
@@ -83,9 +88,10 @@ class Apart {
     const bool is_result =
         std::ranges::find(flow_.results, step.writes.front()) != flow_.results.end();
     if (!parts || is_result || copies.reads.size() != joins->operands.size()) return false;
+    collective.parts = copies.reads.size();
+    if (step.is_in_loop) return false;
     gone_.insert(writer->second);
     gone_.insert(slices.begin(), slices.end());
-    collective.parts = copies.reads.size();
     step.reads = copies.reads;
     step.writes = *parts;
     return true;

@@ -16,7 +16,7 @@ namespace dovetail::imports {
 
 // Makes each such all-reduce one of its parts: it reads what was copied together and writes the slices; the copies,
 // also those within fusions of nothing else, are no steps any more. Where the slices are not exactly the operands, or something
-// else reads the array, all stays as it is. Returns how many all-reduces were taken apart.
+// else reads the array, all stays as it is; in a loop, where no plan groups them, too. Returns how many all-reduces were taken apart.
 std::size_t take_apart_flattened(const HloModule& module, HloFlow& flow);
 
 }  // namespace dovetail::imports

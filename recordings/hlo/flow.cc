@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -153,7 +155,12 @@ class Walk {
       ++outside_[std::string(opcode) + ": traffic with the host or another program"];
       return Values(at.shape.leaves().size(), kNoValue);
     }
-    if (is_alias(at)) return operands.empty() ? Values{} : operands.front();
+    if (is_alias(at)) {
+      if (operands.empty()) return {};
+      if (opcode.ends_with("-done"))
+        std::ranges::copy(operands.front(), std::back_inserter(awaited_));
+      return operands.front();
+    }
     if (opcode == "call") return opened(at, called(at, "to_apply"), operands, turn, depth);
     if (opcode == "async-start" || (opcode == "fusion" && joins_devices(called(at, "calls")))) {
       return opened(at, called(at, "calls"), operands, turn, depth);
@@ -273,6 +280,7 @@ class Walk {
     if (flow_.steps.size() >= kMostSteps) {
       throw InputError(file_.name + ": its loops roll out to more than a million instructions");
     }
+    step.awaits = std::exchange(awaited_, {});
     flow_.steps.push_back(std::move(step));
   }
 
@@ -331,6 +339,7 @@ class Walk {
     made.name = unique(at, turn);
     HloStep step{.within = &within,
                  .instruction = &at,
+                 .is_in_loop = !turn.empty(),
                  .name = made.name,
                  .reads = inputs,
                  .collective = flow_.collectives.size()};
@@ -338,8 +347,8 @@ class Walk {
     return finish(std::move(step), shapes);
   }
 
-  // Devices between which a permutation sends, directly or through others; all that it names as one group where these
-  // groups are not of one size.
+  // Devices between which a permutation sends, directly or through others; those that keep what they have in groups as large, as the others
+  // go no sooner. All as one group where they do not come out even.
   [[nodiscard]] HloGroups permuted(const HloInstruction& at) const {
     std::map<std::int64_t, std::int64_t> first;  // a device's group, by its least device
     for (const auto& [source, target] : hlo_pairs(file_, at, world_)) {
@@ -351,15 +360,21 @@ class Walk {
       }
     }
     std::map<std::int64_t, std::vector<std::int64_t>> groups;
-    std::vector<std::int64_t> all;
-    for (const auto& [device, of] : first) {
-      groups[of].push_back(device);
-      all.push_back(device);
-    }
+    std::vector<std::int64_t> all(static_cast<std::size_t>(world_));
+    std::iota(all.begin(), all.end(), 0);
+    for (const auto& [device, of] : first) groups[of].push_back(device);
     HloGroups made;
     for (auto& [of, devices] : groups) {
       if (!made.empty() && devices.size() != made.front().size()) return {all};
       made.push_back(std::move(devices));
+    }
+    if (made.empty()) return made;
+    const std::size_t size = made.front().size();
+    if (all.size() % size != 0) return {all};
+    for (const std::int64_t device : all) {
+      if (first.contains(device)) continue;
+      if (made.back().size() == size) made.emplace_back();
+      made.back().push_back(device);
     }
     return made;
   }
@@ -378,6 +393,7 @@ class Walk {
   const HloModule& module_;
   std::int64_t world_;
   HloFlow flow_;
+  Values awaited_;  // by dones since the last step
   std::size_t walked_ = 0;
   Around around_;
   std::set<std::string, std::less<>> names_;

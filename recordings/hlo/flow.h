@@ -25,11 +25,14 @@ struct HloValue {
 struct HloStep {
   const HloComputation* within = nullptr;
   const HloInstruction* instruction = nullptr;
+  bool is_in_loop = false;
   std::string name;  // unique
   std::vector<std::size_t> reads =
       {};  // values; a collective's in the order of its operands, with kNoValue
   std::vector<std::size_t> writes = {};        // values; a collective's as its operands
   std::optional<std::size_t> collective = {};  // in HloFlow::collectives
+  std::vector<std::size_t> awaits =
+      {};  // values of started collectives that are waited for in front of it (-done)
 };
 
 struct HloFlow {

@@ -119,8 +119,11 @@ class Builder {
     for (std::size_t at = 0; at < made_.program.ops.size(); ++at) {
       const bool is_in_graph =
           flow_.steps[step_of_op_[at]].within->name.starts_with("command_buffer");
-      made_.program.ops[at].issue = is_in_graph ? Duration{} : kLaunch;
-      in_graphs_ += is_in_graph ? 1 : 0;
+      Op& op = made_.program.ops[at];
+      const bool is_wait = std::holds_alternative<schedule::TimedWork>(op.work);
+      op.issue = is_in_graph || is_wait ? Duration{} : kLaunch;
+      in_graphs_ += is_in_graph && !is_wait ? 1 : 0;
+      waits_ += is_wait ? 1 : 0;
     }
     made_.program.bucket_call = kLaunch;
   }
@@ -341,6 +344,7 @@ class Builder {
     for (const bool is_optimizer : {false, true}) {
       for (std::size_t i = 0; i < flow_.steps.size(); ++i) {
         if ((phases_[i] == Phase::Optimizer) != is_optimizer) continue;
+        add_waits(i);
         if (flow_.steps[i].collective) {
           add_collective(i);
         } else {
@@ -370,6 +374,21 @@ class Builder {
                                  .reads = {},
                                  .writes = {}});
     return made_.program.ops.back();
+  }
+
+  // In front of the step, for what it does not read itself: a -done mostly stands long before the first use.
+  void add_waits(std::size_t i) {
+    const HloStep& step = flow_.steps[i];
+    std::vector<std::size_t> awaited;
+    for (const std::size_t value : step.awaits) {
+      const bool is_read = std::ranges::find(step.reads, value) != step.reads.end();
+      if (value != kNoValue && started_.erase(value) > 0 && !is_read) awaited.push_back(value);
+    }
+    if (awaited.empty()) return;
+    std::vector<TensorId> reads = tensors(awaited);
+    Op& wait = add_op(i, schedule::TimedWork{.by_rank = {Duration{}}});
+    wait.name = step.name + " waits";
+    wait.reads = std::move(reads);
   }
 
   static DType dtype_of_step(const HloStep& step) {
@@ -429,12 +448,47 @@ class Builder {
       if (value != kNoValue && !debt_of_.contains(value)) writes.push_back(value);
     }
     if (writes.empty()) return;
-    add_op(i, message(of, Bytes(of.bytes.count() - owed)));
+    CollectiveWork work = message(of, Bytes(of.bytes.count() - owed));
+    work.asynchronous =
+        of.is_async && step.instruction->shape.numel() > 1;  // a scalar hides nothing
+    if (is_of_parameters(step)) work.purpose = Purpose::ParameterSync;
+    if (work.asynchronous) started_.insert(writes.begin(), writes.end());
+    add_op(i, work);
     const std::size_t at = made_.program.ops.size() - 1;
     std::vector<TensorId> ids = tensors(reads);
     made_.program.ops[at].reads = std::move(ids);
     ids = tensors(writes);
     made_.program.ops[at].writes = std::move(ids);
+  }
+
+  // Gathers what the step was given, or sums what it updates: no product lies before it, or behind it.
+  [[nodiscard]] bool is_of_parameters(const HloStep& step) const {
+    const auto multiplies = [this](std::size_t at) { return has_product(at); };
+    const auto is_free = [&](const std::vector<std::size_t>& values, auto&& along) {
+      return std::ranges::all_of(values, [&](std::size_t value) {
+        return value == kNoValue || std::ranges::none_of(along(value), multiplies);
+      });
+    };
+    return is_free(step.reads, [&](std::size_t value) { return before(value, multiplies); }) ||
+           is_free(step.writes,
+                   [&](std::size_t value) { return readers_.behind(value, multiplies); });
+  }
+
+  // Steps that a value is made by, also through others, until `is_enough` says so of one.
+  template <class Stop>
+  std::set<std::size_t> before(std::size_t value, Stop is_enough) const {
+    std::set<std::size_t> seen;
+    std::vector<std::size_t> open = {value};
+    while (!open.empty()) {
+      const auto writer = writer_.find(open.back());
+      open.pop_back();
+      if (writer == writer_.end() || !seen.insert(writer->second).second) continue;
+      if (is_enough(writer->second)) break;
+      for (const std::size_t read : flow_.steps[writer->second].reads) {
+        if (read != kNoValue) open.push_back(read);
+      }
+    }
+    return seen;
   }
 
   CollectiveWork message(const HloCollective& of, Bytes bytes) {
@@ -484,9 +538,9 @@ class Builder {
     total << Flop(flop);
     Bytes owed;
     for (const Debt& debt : debts_) owed += Bytes(flow_.values[debt.gradient].shape->bytes());
-    made_.read.push_back(counted(made_.program.ops.size(), "op") + ", " + std::to_string(products) +
-                         " with products of " + total.str() + " in all; " +
-                         counted(flow_.collectives.size(), "collective"));
+    made_.read.push_back(counted(made_.program.ops.size() - waits_, "op") + ", " +
+                         std::to_string(products) + " with products of " + total.str() +
+                         " in all; " + counted(flow_.collectives.size(), "collective"));
     made_.read.push_back(counted(debts_.size(), "gradient") + " of " + to_string(owed) +
                          " in all, by what follows their all-reduces");
     made_.read.push_back(
@@ -563,6 +617,8 @@ class Builder {
   std::map<std::vector<std::vector<std::int64_t>>, GroupId> groups_;
   std::vector<std::size_t> step_of_op_;  // in flow_.steps
   std::size_t in_graphs_ = 0;            // ops
+  std::size_t waits_ = 0;                // ops
+  std::set<std::size_t> started_;        // values of collectives that nothing has waited for yet
   bool has_backward_ = false;
   bool has_permute_ = false;
 };

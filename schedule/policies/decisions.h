@@ -138,8 +138,8 @@ struct Gathers {
   friend bool operator==(const Gathers&, const Gathers&) = default;
 };
 
-// Where the Program's own collectives run: where they stand, on the compute stream; those over context-parallel ranks, or all, as soon as
-// they can on streams of their own.
+// Where the Program's own collectives run: as it runs them (where they stand, on the compute stream, or started there); those over
+// context-parallel ranks, or all, as soon as they can on streams of their own.
 enum class OwnCollectives { Inline, Ring, Async };
 constexpr auto words_of(OwnCollectives) { return words("inline", "ring", "async"); }
 

@@ -89,11 +89,11 @@ void launch_after_micro_steps(Schedule& schedule) {
   for (Bucket& bucket : schedule.buckets) bucket.launch = LaunchAfterBackward{};
 }
 
-// The Program's collectives of forward and backward, as soon as each can, on a stream per process group
-// behind those of the buckets. Sends stay: a pipeline places its own.
+// The Program's collectives of forward and backward, on a stream per process group behind those of the buckets: those that the policy
+// asks for as soon as each can, those that the Program starts itself behind the compute before them. Sends stay: a pipeline places its own.
 void place_own(const Program& program, const Policy& policy, Schedule& schedule) {
   const OwnCollectives which = policy.decisions.collectives.value_or(OwnCollectives::Inline);
-  if (which == OwnCollectives::Inline) return;
+  std::optional<OpId> computed;
   std::int32_t next = 0;
   const auto behind = [&](const Placement& placement) {
     const auto* comm = std::get_if<CommStream>(&placement.stream);
@@ -104,14 +104,18 @@ void place_own(const Program& program, const Policy& policy, Schedule& schedule)
   std::map<GroupId, std::int32_t> streams;
   for (const Op& op : program.ops) {
     const auto* work = std::get_if<CollectiveWork>(&op.work);
-    if (work == nullptr || work->kind == Collective::SendRecv) continue;
-    if (which == OwnCollectives::Ring && work->purpose != Purpose::ContextParallel) continue;
-    if (!is_repeated(op)) continue;
+    if (work == nullptr) computed = op.id;
+    if (work == nullptr || work->kind == Collective::SendRecv || !is_repeated(op)) continue;
+    const bool is_asked =
+        which == OwnCollectives::Async ||
+        (which == OwnCollectives::Ring && work->purpose == Purpose::ContextParallel);
+    if (!is_asked && !work->asynchronous) continue;
     const auto [stream, fresh] = streams.try_emplace(work->group, next);
     if (fresh) ++next;
     OpPlacement placement;
     placement.stream = CommStream{stream->second};
     placement.op = op.id;
+    if (!is_asked && computed) placement.launch = LaunchAfterOp{*computed};
     schedule.collectives.push_back(placement);
   }
 }

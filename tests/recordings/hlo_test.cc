@@ -403,7 +403,53 @@ TEST(HloTest, APermutationJoinsTheDevicesBetweenWhichItSends) {
   EXPECT_EQ(groups("{{0,1},{1,0},{2,3},{3,2}}"), (HloGroups{{0, 1}, {2, 3}}));
   EXPECT_EQ(groups("{{3,1},{2,0}}"), (HloGroups{{0, 2}, {1, 3}}));
   EXPECT_EQ(groups("{{2,3},{0,1},{1,2}}"), (HloGroups{{0, 1, 2, 3}}));
-  EXPECT_EQ(groups("{{1,2},{3,3}}"), (HloGroups{{1, 2}}));
+  // Devices that keep what they have wait no less: rank 0 stands for all.
+  EXPECT_EQ(groups("{{1,2},{3,3}}"), (HloGroups{{1, 2}, {0, 3}}));
+  EXPECT_EQ(groups("{{0,1},{1,3},{3,0}}"), (HloGroups{{0, 1, 2, 3}}));
+}
+
+// w in f32, of 8 devices: its gather is started, one op runs beside, and it is waited for long before a product reads it.
+TEST(HloTest, AStartedCollectiveIsWaitedForWhereItsDoneStands) {
+  const ImportedHlo step = step_of(
+      "  %p = f32[8]{0} parameter(0)\n"
+      "  %a = f32[8]{0} negate(%p)\n"
+      "  %s = (f32[8]{0}, f32[32]{0}) all-gather-start(%a), dimensions={0}\n"
+      "  %b = f32[8]{0} exponential(%p)\n"
+      "  %d = f32[32]{0} all-gather-done(%s)\n"
+      "  %c = f32[8]{0} tanh(%b)\n"
+      "  %e = f32[8]{0} slice(%d), slice={[0:8]}\n"
+      "  ROOT %u = f32[8]{0} add(%c, %e)\n");
+  std::vector<std::string> names;
+  for (const schedule::Op& op : step.program.ops) names.push_back(op.name);
+  ASSERT_THAT(names, ElementsAre("a", "s", "b", "c waits", "c", "e", "u"));
+  const schedule::Op& wait = step.program.ops[3];
+  EXPECT_EQ(wait.reads, step.program.ops[1].writes);
+  EXPECT_EQ(std::get<schedule::TimedWork>(wait.work).by_rank, std::vector{Duration{}});
+  EXPECT_EQ(wait.issue, Duration{});
+  const auto& gather = std::get<schedule::CollectiveWork>(step.program.ops[1].work);
+  EXPECT_TRUE(gather.asynchronous);
+  EXPECT_EQ(gather.purpose, schedule::Purpose::ParameterSync);
+  EXPECT_THAT(step.read, Contains(HasSubstr("6 ops")));
+}
+
+TEST(HloTest, ACollectiveBetweenProductsIsNotOneOfParameters) {
+  const auto purpose = [](const std::string& first, const std::string& last) {
+    const ImportedHlo step =
+        step_of("  %p = f32[8,8]{1,0} parameter(0)\n  %a = f32[8,8]{1,0} " + first +
+                "\n  %r = f32[8,8]{1,0} all-reduce(%a), replica_groups={{0,1,2,3}}, to_apply=%add\n"
+                "  ROOT %u = f32[8,8]{1,0} " +
+                last + "\n");
+    for (const schedule::Op& op : step.program.ops) {
+      if (const auto* work = std::get_if<schedule::CollectiveWork>(&op.work)) return work->purpose;
+    }
+    return schedule::Purpose::Reshard;
+  };
+  const std::string dims = ", lhs_contracting_dims={1}, rhs_contracting_dims={0}";
+  const std::string before = "dot(%p, %p)" + dims;
+  const std::string behind = "dot(%r, %r)" + dims;
+  EXPECT_EQ(purpose(before, behind), schedule::Purpose::TensorParallel);
+  EXPECT_EQ(purpose("negate(%p)", behind), schedule::Purpose::ParameterSync);
+  EXPECT_EQ(purpose(before, "tanh(%r)"), schedule::Purpose::ParameterSync);
 }
 
 TEST(HloTest, GroupsComeInFiveForms) {

@@ -77,6 +77,22 @@ TEST(PlacedCollectivesTest, EachIsPlacedByItself) {
   EXPECT_EQ(step_us(program, schedule), 132);
 }
 
+// Its program starts the sum of l0 itself, behind l0.weight: 104..112 beside the update of l1, 104..114, then that of l0. That of l1
+// stands in front of its reader.
+TEST(PlacedCollectivesTest, WhatTheProgramStartsRunsFromWhereItStands) {
+  Program program = tensor_parallel();
+  for (const char* name : {"l1.backward.sum", "l0.backward.sum"}) {
+    schedule::Op& op = program.ops[static_cast<std::size_t>(op_of(program, name).value)];
+    std::get<schedule::CollectiveWork>(op.work).asynchronous = true;
+  }
+  const Schedule schedule = with_policy(program, "per-tensor");
+  ASSERT_EQ(schedule.collectives.size(), 2U);
+  EXPECT_EQ(schedule.collectives[0].launch,
+            schedule::LaunchPoint(schedule::LaunchAfterOp{op_of(program, "l1.weight")}));
+  EXPECT_EQ(step_us(program, schedule), 124);
+  EXPECT_EQ(step_us(program, with_policy(program, "per-tensor:collectives=async")), 116);
+}
+
 // How many waits a plan has, and how many of them the verifier misses when they are left out.
 std::pair<int, int> waits_of(const Program& program, const Schedule& schedule) {
   const ScheduledProgram legal = schedule::lower(program, schedule).program;
