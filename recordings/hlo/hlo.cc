@@ -385,6 +385,9 @@ class Builder {
       if (value != kNoValue && started_.erase(value) > 0 && !is_read) awaited.push_back(value);
     }
     if (awaited.empty()) return;
+    std::set<std::size_t> collectives;
+    for (const std::size_t value : awaited) collectives.insert(writer_.at(value));
+    early_ += collectives.size();
     std::vector<TensorId> reads = tensors(awaited);
     Op& wait = add_op(i, schedule::TimedWork{.by_rank = {Duration{}}});
     wait.name = step.name + " waits";
@@ -550,6 +553,12 @@ class Builder {
              ? counted(in_graphs_, "op") + " in CUDA graphs (command_buffer) take none"
              : "XLA puts most kernels into CUDA graphs where it runs them, which take none: "
                "explore --what-if host=1000x"));
+    if (early_ > 0) {
+      made_.read.push_back(
+          counted(early_, "collective") +
+          " waited for before something uses it, as XLA has one in flight at a time: "
+          "XLA_FLAGS=--xla_gpu_experimental_parallel_collective_overlap_limit=8 lets more travel");
+    }
     if (flattened_ > 0) {
       made_.read.push_back(
           counted(flattened_, "all-reduce") +
@@ -618,7 +627,8 @@ class Builder {
   std::vector<std::size_t> step_of_op_;  // in flow_.steps
   std::size_t in_graphs_ = 0;            // ops
   std::size_t waits_ = 0;                // ops
-  std::set<std::size_t> started_;        // values of collectives that nothing has waited for yet
+  std::size_t early_ = 0;          // collectives that are waited for before something uses them
+  std::set<std::size_t> started_;  // values of collectives that nothing has waited for yet
   bool has_backward_ = false;
   bool has_permute_ = false;
 };

@@ -430,6 +430,7 @@ TEST(HloTest, AStartedCollectiveIsWaitedForWhereItsDoneStands) {
   EXPECT_TRUE(gather.asynchronous);
   EXPECT_EQ(gather.purpose, schedule::Purpose::ParameterSync);
   EXPECT_THAT(step.read, Contains(HasSubstr("6 ops")));
+  EXPECT_THAT(step.read, Contains(HasSubstr("1 collective waited for before something uses it")));
 }
 
 TEST(HloTest, ACollectiveBetweenProductsIsNotOneOfParameters) {
