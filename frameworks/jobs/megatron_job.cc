@@ -447,6 +447,22 @@ class MegatronReader {
     const bool gathers = options_.has("--overlap-param-gather");
     job_.overlap_gradients = overlaps || is_fsdp2;
     if (job_.zero != Zero::Nothing) job_.overlap_parameters = gathers || is_fsdp2;
+    if (!is_fsdp) return;
+    // It overlaps what it divides, whatever is said.
+    job_.overlap_gradients |= job_.zero >= Zero::Gradients;
+    job_.overlap_parameters |= job_.zero == Zero::Parameters;
+    gathers_ahead();
+  }
+
+  // Its second version gathers the next layer, and two buffers hold no more.
+  void gathers_ahead() {
+    std::optional<std::int64_t> unit;
+    if (options_.has(kMegatronUnit))
+      unit = options_.whole(kMegatronUnit, 0, 0, std::int64_t{1} << 40);
+    const bool is_next = options_.text("--megatron-fsdp-version", "1") == "2" ||
+                         options_.has("--fsdp-double-buffer") || options_.has("--use-nccl-ub");
+    job_.prefetch = megatron_ahead(job_, unit);
+    if (is_next) job_.prefetch = std::min<std::int64_t>(job_.prefetch, 1);
   }
 
   void batch() {

@@ -3,7 +3,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
 #include "frameworks/jobs/words.h"
+#include "models/networks/tensors.h"
 #include "schedule/program.h"
 
 namespace dovetail::frameworks {
@@ -42,6 +47,26 @@ inline constexpr Choice<jobs::Zero, 4> kMegatronStrategy{
       {"optim", jobs::Zero::Optimizer},
       {"optim_grads", jobs::Zero::Gradients},
       {"optim_grads_params", jobs::Zero::Parameters}}}};
+// Megatron-FSDP gathers layers ahead until half of so many elements are on their way: by itself two layers' (of one rank), 10^9 at least
+// (megatron_fsdp.py of Megatron-Core 0.19.2).
+inline constexpr std::string_view kMegatronUnit = "--suggested-communication-unit-size";
+inline std::int64_t megatron_layer(const jobs::Job& job) {
+  const jobs::Layout& l = job.layout;
+  std::int64_t elements = 0;
+  for (const jobs::ParameterShape& shape : jobs::model_parameters(job.model)) {
+    if (shape.layer < 0) continue;
+    std::int64_t numel = 1;
+    for (const std::int64_t extent : jobs::local_shape(shape, l.tp, l.ep, l.etp)) numel *= extent;
+    elements += numel;
+  }
+  return std::max<std::int64_t>(1, elements / std::max<std::int64_t>(1, job.model.layers));
+}
+inline std::int64_t megatron_ahead(const jobs::Job& job, std::optional<std::int64_t> unit) {
+  const std::int64_t layer = megatron_layer(job);
+  const std::int64_t half = unit.value_or(std::max<std::int64_t>(1'000'000'000, 2 * layer)) / 2;
+  const std::int64_t others = std::max<std::int64_t>(1, job.model.layers / job.layout.pp - 1);
+  return std::min((half + layer - 1) / layer, others);
+}
 inline constexpr Choice<jobs::Optimizer, 4> kMegatronOptimizer{
     "--optimizer",
     {{{"adam", jobs::Optimizer::Adam},

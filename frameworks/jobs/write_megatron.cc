@@ -264,6 +264,9 @@ class MegatronWriter {
       script_.say(kMegatronStrategy.name, kMegatronStrategy.word(job_.zero));
       script_.say("--ckpt-format", "fsdp_dtensor");
     }
+    if (job_.zero == Zero::Parameters && job_.prefetch != megatron_ahead(job_, std::nullopt)) {
+      script_.say(kMegatronUnit, 2 * job_.prefetch * megatron_layer(job_));
+    }
     if (job_.zero == Zero::Parameters && job_.layout.dp > 1) {
       script_.say("--num-distributed-optimizer-instances", job_.layout.dp);
     }
@@ -458,7 +461,7 @@ JobWriter megatron_writer() {
                  {"lora_on", "adapters are Megatron-Bridge's, which is started from Python"},
                  {"reshard", "Megatron-FSDP frees parameters after forward"},
                  {"sync_each", "what is divided is reduced after each micro-batch"},
-                 {"prefetch", "Megatron-FSDP gathers the next layer by itself"},
+                 {"prefetch", "a stage has no more layers to gather ahead"},
                  {"bucket", "--ddp-bucket-size is in elements"},
                  {"overlap_grads", "a rank that is alone has nothing to reduce"},
                  {"overlap_params", "--overlap-param-gather needs --overlap-grad-reduce"}},

@@ -111,7 +111,8 @@ def check_plan(check):
     check.compile("sized", "dp", 8, f"xla_gpu_all_reduce_combine_threshold_bytes={threshold}")
     check.say(f"compiled with the threshold {threshold}", sorted(check.imported("sized")),
               sorted([alone, *pairs[1:], ("all-reduce", 3, "8 MiB")]))
-    # XLA's scheduler keeps what is left over, though it is ready first, to compute it beside the others' all-reduces.
+    # What is left over is ready first, but XLA reduces it by a kernel of its own and keeps its product to fill the time of the last NCCL
+    # all-reduce (findings/xla_left_over_comes_last.sh).
     again, _ = check.planned("sized", POLICY)
     print(f"  us a step: {plan['predicted']['step_us']} as planned, {again['predicted']['step_us']} of the module with the threshold")
     for name, last in (("first", "weights[0]"), ("sized", f"weights[{LAYERS - 1}]")):

@@ -112,6 +112,27 @@ const std::string kLlama8b =
     "--position-embedding-type rope --attention-dropout 0 --hidden-dropout 0 --bf16 "
     "--seq-length 8192 --micro-batch-size 1 ";
 
+// megatron_fsdp.py of 0.19.2: layers are added while those ahead have less than half the unit's elements. A layer has 218,112,000.
+TEST_F(JobSourceTest, MegatronFsdpGathersHalfAUnitAhead) {
+  const auto ahead = [](const std::string& more) {
+    return load_job(kLlama8b +
+                    "--use-megatron-fsdp --data-parallel-sharding-strategy "
+                    "optim_grads_params " +
+                    more + ":world=64")
+        .prefetch;
+  };
+  EXPECT_EQ(ahead(""), 3);
+  EXPECT_EQ(ahead("--suggested-communication-unit-size 436224000"), 1);
+  EXPECT_EQ(ahead("--suggested-communication-unit-size 436224002"), 2);
+  EXPECT_EQ(ahead("--suggested-communication-unit-size 0"), 0);
+  EXPECT_EQ(ahead("--tensor-model-parallel-size 4"), 10);
+  EXPECT_EQ(ahead("--fsdp-double-buffer"), 1);
+  const Job job = load_job(
+      kLlama8b + "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads:world=64");
+  EXPECT_TRUE(job.overlap_gradients);
+  EXPECT_FALSE(job.overlap_parameters);
+}
+
 TEST_F(JobSourceTest, OneJobInFiveWays) {
   const Job text = load_job("llama3_8b:zero=3,world=64,seq=8192,mbs=1,gbs=64,recompute=full");
   EXPECT_EQ(text.layout.dp_shard, 64);
@@ -121,7 +142,7 @@ TEST_F(JobSourceTest, OneJobInFiveWays) {
   const Job megatron =
       load_job(kLlama8b +
                "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params "
-               "--overlap-grad-reduce --overlap-param-gather --recompute-granularity full "
+               "--suggested-communication-unit-size 436224000 --recompute-granularity full "
                "--recompute-method uniform --recompute-num-layers 1:world=64");
   const Job deepspeed = load_job(file("ds_config.json", kDeepSpeed) +
                                  ":model=llama3_8b,world=64,seq=8192,recompute=full");
