@@ -463,8 +463,12 @@ JobWriter megatron_writer() {
                  {"sync_each", "what is divided is reduced after each micro-batch"},
                  {"prefetch", "a stage has no more layers to gather ahead"},
                  {"bucket", "--ddp-bucket-size is in elements"},
-                 {"overlap_grads", "a rank that is alone has nothing to reduce"},
-                 {"overlap_params", "--overlap-param-gather needs --overlap-grad-reduce"}},
+                 {"overlap_grads",
+                  "Megatron-FSDP overlaps what it divides, and a rank that is alone has nothing to "
+                  "reduce"},
+                 {"overlap_params",
+                  "--overlap-param-gather needs --overlap-grad-reduce, and Megatron-FSDP overlaps "
+                  "its gathers"}},
       .write = write_megatron,
       .as_run = megatron_as_run};
 }
