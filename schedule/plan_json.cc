@@ -130,9 +130,9 @@ struct StreamValue {
 struct LaunchValue {
   static constexpr auto kAfterOp = as_object(
       fields<LaunchAfterOp>(required("after_op", &LaunchAfterOp::op, NameOf{}, "name of an op")));
-  static constexpr auto kBeforeOp = as_object(fields<LaunchBeforeOp>(
-      required("before_op", &LaunchBeforeOp::op, NameOf{},
-               "name of an op, behind all that it waits for; of gathers")));
+  static constexpr auto kBeforeOp = as_object(
+      fields<LaunchBeforeOp>(required("before_op", &LaunchBeforeOp::op, NameOf{},
+                                      "name of an op, behind all that it waits for; of gathers")));
   static constexpr auto kInBatch = as_object(fields<LaunchInBatch>(
       required("in_batch", &LaunchInBatch::batch, kId, "with the other buckets of this batch")));
 

@@ -83,8 +83,8 @@ struct LaunchInBatch {  // together with all buckets of this batch, when the las
   std::int32_t batch = 0;
   friend bool operator==(const LaunchInBatch&, const LaunchInBatch&) = default;
 };
-using LaunchPoint =
-    std::variant<LaunchWhenReady, LaunchAfterOp, LaunchAfterBackward, LaunchInBatch, LaunchBeforeOp>;
+using LaunchPoint = std::variant<LaunchWhenReady, LaunchAfterOp, LaunchAfterBackward, LaunchInBatch,
+                                 LaunchBeforeOp>;
 
 // Where the compute stream waits for the bucket. FirstUse: before the first op that reads one of
 // its gradients, which is its optimizer slice unless backward itself reads one. EndOfBackward:

@@ -58,7 +58,8 @@ class Launches {
             return every_ ? std::min(there, backward_end) : there;
           },
           [&](const LaunchBeforeOp&) -> std::size_t {
-            throw InputError(draft_.name(bucket) + ": gradients cannot be reduced in front of an op");
+            throw InputError(draft_.name(bucket) +
+                             ": gradients cannot be reduced in front of an op");
           },
           [&](const LaunchAfterBackward&) { return backward_end; },
           [&](const LaunchInBatch& in_batch) { return batches.at(in_batch.batch); });

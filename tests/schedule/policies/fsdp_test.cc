@@ -195,10 +195,10 @@ TEST(FsdpTest, EveryOptionIsLegalInBothModesWithMicroStepsAndClipping) {
   for (const std::string mode : {"view", "copy"}) {
     for (const std::string options :
          {"prefetch=0", "prefetch=1", "prefetch=3", "reshard=no", "streams=2", "limit=1",
-          "host_waits=yes", "host_waits=yes,prefetch=3", "host_waits=yes,reshard=no",
-          "memory=160B", "cap=97B", "k=2,prefetch=2", "k=2,host_waits=yes", "k=3,sync=after,limit=2", "scale=optimizer",
-          "scale=loss-gradient", "scale=before-collective", "wait=end-of-backward",
-          "batch=1,wait=before-next-batch"}) {
+          "host_waits=yes", "host_waits=yes,prefetch=3", "host_waits=yes,reshard=no", "memory=160B",
+          "cap=97B", "k=2,prefetch=2", "k=2,host_waits=yes", "k=3,sync=after,limit=2",
+          "scale=optimizer", "scale=loss-gradient", "scale=before-collective",
+          "wait=end-of-backward", "batch=1,wait=before-next-batch"}) {
       SCOPED_TRACE(options + " " + mode);
       lowered(options + ",mode=" + mode);
     }
