@@ -63,6 +63,14 @@ def layers_of(model):
     return layers
 
 
+def require_stand_ins():
+    """ValueError where FSDP2's collectives cannot be replaced."""
+    from torch.distributed import fsdp
+
+    if not hasattr(getattr(fsdp, "FSDPModule", None), "set_custom_all_gather"):
+        raise ValueError(f"capture_sharded needs FSDP2 with set_custom_all_gather, which PyTorch {torch.__version__} has not")
+
+
 class _Allocates:
     def allocate(self, size, *, dtype, device):
         return torch.empty(*size, dtype=dtype, device=device)
@@ -104,17 +112,19 @@ class _Meets(enum.Enum):
 
 
 class _StandIn(_Allocates):
-    """Each shard is this rank's own; ranks meet at a collective of one element, as the steps say."""
+    """Moves this rank's own shard alone, and meets the other ranks at a collective of one element, as the steps say."""
 
     def __init__(self, steps):
         self.steps = steps
 
-    def meet(self, begin, start):
-        """The work that runs, if one does. What is not beside the host's is not the host's time."""
+    def meet(self, begin, group, start):
+        """start(one element, one of each rank, async_op). What was since begin (ns), and a wait here, are not the host's own
+        time. Returns the work that is still to be waited for, if there is one."""
+        few, many = torch.zeros(1), torch.zeros(group.size())
         if self.steps.meets is _Meets.WAITING:
-            start(False)
+            start(few, many, False)
         self.steps.seen.append((begin, time.perf_counter_ns()))
-        return start(True) if self.steps.meets is _Meets.BESIDE else None
+        return start(few, many, True) if self.steps.meets is _Meets.BESIDE else None
 
 
 class _LocalGather(_StandIn):
@@ -123,16 +133,15 @@ class _LocalGather(_StandIn):
         for row in output_tensor.view(group.size(), -1):
             if row.data_ptr() != input_tensor.data_ptr():
                 row.copy_(input_tensor)
-        few, many = torch.zeros(1), torch.zeros(group.size())
-        return self.meet(begin, lambda beside: ALL_GATHER(many, few, group=group, async_op=beside))
+        return self.meet(begin, group, lambda few, many, beside: ALL_GATHER(many, few, group=group, async_op=beside))
 
 
 class _LocalReduceScatter(_StandIn):
     def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
         begin = time.perf_counter_ns()
         output_tensor.copy_(input_tensor.view(group.size(), -1)[group.rank()])
-        few, many = torch.zeros(1), torch.zeros(group.size())
-        work = self.meet(begin, lambda beside: REDUCE_SCATTER(few, many, op=op, group=group, async_op=beside))
+        work = self.meet(begin, group,
+                         lambda few, many, beside: REDUCE_SCATTER(few, many, op=op, group=group, async_op=beside))
         self.steps.works += [work] if work else []
         return work
 
@@ -404,16 +413,17 @@ def _cluster(name, what, ranks):
 
 def capture_sharded(model, forward, make_optimizer, *, path=None, cluster=None, name="captured", steps=20, warmup=6,
                     repetitions=7, group=None, what=""):
-    """Measures the sharded steps of a copy of the model; rank 0 writes the program to `path` and the machine to `cluster`.
+    """Measures the sharded steps of three copies of the model; rank 0 writes the program to `path` and the machine to `cluster`.
 
     forward(model) -> loss       as capture takes it
-    make_optimizer(parameters)   the optimizer of the copy; an update's time is that of sharded parameters
+    make_optimizer(parameters)   the optimizer of a copy; an update's time is that of sharded parameters
 
     Collective: call it on every rank, before the model is sharded. Returns (program, cluster)."""
     layers, parameters = layers_of(model), parameters_of(model)
     device = next(iter(parameters.values())).device
     if device.type != "cpu":
         raise ValueError(f"capture_sharded measures on the CPU, not on {device.type}")
+    require_stand_ins()
     random, was_enabled = torch.get_rng_state(), gc.isenabled()
     gc.collect()
     gc.disable()

@@ -17,7 +17,7 @@
 #              half-way, and prints the medians of windows of 20 steps: DDP's default, planned, the same plan on the slower
 #              link, planned again, and DDP's default there (scripts/campaigns/replan_torch_rank.py). Logs go to OUT/MODEL.replan/.
 #              A plan changes where the rate decides what is best: --models transformer --rate 3gbit, mlp at 2gbit
-#              fsdp: predicted and measured steps of FSDP2 instead of DDP (PyTorch 2.6; scripts/checks/torch_root.sh makes a root):
+#              fsdp: predicted and measured steps of FSDP2 instead of DDP (2.14 was run; scripts/checks/torch_root.sh makes a root):
 #              groups of layers, gathers ahead, parameters kept, with FSDP2's own collectives, which block here, and with
 #              dovetail_torch.OverlappedCollectives (scripts/campaigns/fsdp_torch_rank.py)
 #
