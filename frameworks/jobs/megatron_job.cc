@@ -461,7 +461,7 @@ class MegatronReader {
       unit = options_.whole(kMegatronUnit, 0, 0, std::int64_t{1} << 40);
     const bool is_next = options_.text("--megatron-fsdp-version", "1") == "2" ||
                          options_.has("--fsdp-double-buffer") || options_.has("--use-nccl-ub");
-    job_.prefetch = megatron_ahead(job_, unit);
+    job_.prefetch = megatron_prefetch(job_, unit);
     if (is_next) job_.prefetch = std::min<std::int64_t>(job_.prefetch, 1);
   }
 

@@ -50,7 +50,8 @@ inline constexpr Choice<jobs::Zero, 4> kMegatronStrategy{
 // Megatron-FSDP gathers layers ahead until half of so many elements are on their way: by itself two layers' (of one rank), 10^9 at least
 // (megatron_fsdp.py of Megatron-Core 0.19.2).
 inline constexpr std::string_view kMegatronUnit = "--suggested-communication-unit-size";
-inline std::int64_t megatron_layer(const jobs::Job& job) {
+// Of one layer on one rank of tensor and expert parallelism, the mean.
+inline std::int64_t megatron_layer_elements(const jobs::Job& job) {
   const jobs::Layout& l = job.layout;
   std::int64_t elements = 0;
   for (const jobs::ParameterShape& shape : jobs::model_parameters(job.model)) {
@@ -61,8 +62,9 @@ inline std::int64_t megatron_layer(const jobs::Job& job) {
   }
   return std::max<std::int64_t>(1, elements / std::max<std::int64_t>(1, job.model.layers));
 }
-inline std::int64_t megatron_ahead(const jobs::Job& job, std::optional<std::int64_t> unit) {
-  const std::int64_t layer = megatron_layer(job);
+// Layers, at least 1 and fewer than a stage has where it has several; unit: elements, where it is said.
+inline std::int64_t megatron_prefetch(const jobs::Job& job, std::optional<std::int64_t> unit) {
+  const std::int64_t layer = megatron_layer_elements(job);
   const std::int64_t half = unit.value_or(std::max<std::int64_t>(1'000'000'000, 2 * layer)) / 2;
   const std::int64_t others = std::max<std::int64_t>(1, job.model.layers / job.layout.pp - 1);
   return std::min((half + layer - 1) / layer, others);

@@ -79,17 +79,6 @@ std::vector<std::int64_t> layers_of_parts(std::string_view text) {
   return layers;
 }
 
-}  // namespace
-
-std::string left_alone_by_async_tp(const jobs::Batch& batch) {
-  return "PyTorch 2.15 joins them with the products that they feed or follow, but " +
-         std::string(batch.micro == 1
-                         ? "of one sample a micro-batch no gather and nothing of backward"
-                         : "for the reduce-scatters of backward");
-}
-
-namespace {
-
 class TitanReader {
  public:
   TitanReader(Options& options, const Behind& said)
@@ -310,6 +299,13 @@ class TitanReader {
 };
 
 }  // namespace
+
+std::string left_alone_by_async_tp(const jobs::Batch& batch) {
+  return "PyTorch 2.15 joins them with the products that they feed or follow, but " +
+         std::string(batch.micro == 1
+                         ? "of one sample a micro-batch no gather and nothing of backward"
+                         : "for the reduce-scatters of backward");
+}
 
 jobs::Job read_torchtitan(Options& options, const Behind& said) {
   options.rename(KeyTable::torchtitan());

@@ -264,8 +264,8 @@ class MegatronWriter {
       script_.say(kMegatronStrategy.name, kMegatronStrategy.word(job_.zero));
       script_.say("--ckpt-format", "fsdp_dtensor");
     }
-    if (job_.zero == Zero::Parameters && job_.prefetch != megatron_ahead(job_, std::nullopt)) {
-      script_.say(kMegatronUnit, 2 * job_.prefetch * megatron_layer(job_));
+    if (job_.zero == Zero::Parameters && job_.prefetch != megatron_prefetch(job_, std::nullopt)) {
+      script_.say(kMegatronUnit, 2 * job_.prefetch * megatron_layer_elements(job_));
     }
     if (job_.zero == Zero::Parameters && job_.layout.dp > 1) {
       script_.say("--num-distributed-optimizer-instances", job_.layout.dp);

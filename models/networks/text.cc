@@ -101,7 +101,7 @@ Key reshard_key() {
   Key key = flag(
       "reshard", [](auto& job) -> auto& { return job.reshard; });
   key.set = [set = key.set](Job& job, const Given& given) {
-    if (!given.value.empty() && given.value.find_first_not_of("0123456789") == std::string::npos) {
+    if (schedule::is_some_ranks(given.value)) {
       throw InputError(given.where + ": reshard: " + std::string(schedule::kReshardOverSome));
     }
     set(job, given);

@@ -556,13 +556,6 @@ std::vector<PolicyOption> prefetch_options() {
            true}};
 }
 
-// FSDP2's reshard_after_forward=N.
-void refuse_some_ranks(const Typed& typed) {
-  if (typed.value.empty() || typed.value.find_first_not_of("0123456789") != std::string_view::npos)
-    return;
-  typed::fail(typed, std::string(kReshardOverSome));
-}
-
 // How much is gathered at a time, and for how long.
 std::vector<PolicyOption> memory_options() {
   return {{"memory", Decision::Gathers,
@@ -582,7 +575,7 @@ std::vector<PolicyOption> memory_options() {
            }},
           {"reshard", Decision::Gathers,
            [](Decisions& decisions, const Typed& typed) {
-             refuse_some_ranks(typed);
+             if (is_some_ranks(typed.value)) typed::fail(typed, std::string(kReshardOverSome));
              decisions.gathers->reshard = typed::word<Choice>(typed);
            },
            [](const Decisions& decisions) {

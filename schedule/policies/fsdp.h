@@ -33,7 +33,10 @@
 
 namespace dovetail::schedule {
 
-// Why reshard= is no number of ranks.
+// Whether reshard= is given a number of ranks, and why that is refused.
+inline bool is_some_ranks(std::string_view value) {
+  return !value.empty() && value.find_first_not_of("0123456789") == std::string_view::npos;
+}
 inline constexpr std::string_view kReshardOverSome =
     "expected yes or no: that N ranks keep a block among them until backward (FSDP2's "
     "reshard_after_forward=N) is not planned. Such a "

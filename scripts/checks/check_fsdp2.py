@@ -7,7 +7,7 @@ Starts four ranks (gloo, loopback, f32, since gloo moves no bf16). Each file, of
 plan (export PLAN --to fsdp), shards a small transformer with torchtitan's and with Hugging Face's names, and two steps of
 several micro-batches are compared with the same model on one rank. Two more ranks go round the loop, without looking at
 times: capture_sharded, plan, export, and steps whose weights are bit for bit those of FSDP2's usual wrapping, with as many
-gathers and reduce-scatters as planned by the profiler's annotations. FSDP2 needs PyTorch 2.6: `sudo scripts/checks/torch_root.sh`
+gathers and reduce-scatters as planned by the profiler's annotations. FSDP2 needs PyTorch 2.6, its loop set_custom_all_gather (2.14 has it): `sudo scripts/checks/torch_root.sh`
 makes a root whose run-python has it.
 
 The last line counts. Exit codes: 0 all passed, 1 something failed, 77 no such PyTorch here (a skip, with the reason).
